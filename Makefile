@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+# Coffer: `make demo` and `make check` each set up, build and run on a fresh Debian 12 machine.
+#
+#   make            build everything into $(B)
+#   make setup      install what packages.txt lists (does nothing when it is there)
+#   make check      all tests; check-fast: without guests; check-asan, check-tidy, fuzz
+#   make demo       a Debian guest runs commands
+#   make bench-NAME one benchmark (bench/NAME*)
+#   make guest-kernel  the small guest kernel, cached outside the tree
+#   make install    PREFIX=/usr/local
+#
+# Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
+# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
+# fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
+
+B ?= build
+CC ?= gcc
+VERSION := 0.1.0
+PREFIX ?= /usr/local
+ARCH := x86
+
+WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wimplicit-fallthrough -Werror
+OPT ?= -O2 -g
+HARDEN ?= -D_FORTIFY_SOURCE=2 -fstack-protector-strong
+SANITIZE ?=
+CPPFLAGS += -I. -I$(B) -D_GNU_SOURCE -DCOFFER_VERSION='"$(VERSION)"'
+CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -MP
+LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
+
+PKG_VMM := libseccomp liburing
+PKG_HOST := jansson libzstd liblzma
+PKG_TEST := cmocka
+pkg = $(shell pkg-config --libs $(1))
+
+LIB_SRC := $(wildcard lib/*.c)
+VMM_SRC := $(filter-out vmm/main.c,$(wildcard vmm/*.c vmm/$(ARCH)/*.c devices/*.c devices/backend/*.c snapshot/*.c))
+HOST_SRC := $(filter-out host/main.c,$(wildcard host/*.c))
+AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
+objs = $(patsubst %.c,$(B)/%.o,$(1))
+
+LIBCORE := $(B)/libcore.a
+LIBVMM := $(B)/libvmm.a
+LIBHOST := $(B)/libhost.a
+LIBAGENT := $(B)/libagent.a
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-agent
+
+TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
+TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
+HARNESS := $(call objs,$(wildcard tests/harness/*.c))
+LAB_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/lab/*.c))
+FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.c)
+FUZZ_REPLAY := $(patsubst %.c,$(B)/%_replay,$(FUZZ_SRC))
+BENCH_SRC := $(wildcard bench/*.c)
+BENCH_PROGS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
+
+.PHONY: all setup check check-fast check-asan check-tidy fuzz demo guest-kernel clean install tests programs
+.DELETE_ON_ERROR:
+all: programs tests
+programs: $(PROGRAMS)
+tests: $(TESTS) $(LAB_TOOLS) $(FUZZ_REPLAY) $(BENCH_PROGS)
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+$(LIBCORE): $(call objs,$(LIB_SRC))
+$(LIBVMM): $(call objs,$(VMM_SRC))
+$(LIBHOST): $(call objs,$(HOST_SRC))
+$(LIBCORE) $(LIBVMM) $(LIBHOST):
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/coffer-vmm: $(B)/vmm/main.o $(LIBVMM) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_VMM))
+$(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST))
+
+# The agent is static and small: its own objects, no sanitizers, sections collected.
+AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
+$(B)/agent/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -c -o $@ $<
+AGENT_OBJS := $(patsubst %.c,$(B)/agent/%.o,$(AGENT_SRC) $(LIB_SRC))
+$(LIBAGENT): $(call objs,$(AGENT_SRC))
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
+	$(CC) -static -no-pie -Wl,--gc-sections -s -o $@ $^
+
+# Every test may use any library; the archives are listed twice over by group.
+ALL_LIBS = -Wl,--start-group $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))
+$(TESTS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $< $(HARNESS) $(ALL_LIBS)
+$(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
+# A replay program runs the fuzz target over the files it is given.
+$(FUZZ_REPLAY): $(B)/%_replay: $(B)/%.o $(B)/tests/fuzz/replay.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(HARNESS) $(ALL_LIBS)
+
+setup:
+	@scripts/setup.sh
+
+check: setup
+	@$(MAKE) --no-print-directory all
+	@B=$(B) tests/run
+check-fast: setup
+	@$(MAKE) --no-print-directory all
+	@B=$(B) tests/run --group unit --group device --group twin --group golden --group style --group fuzz
+check-asan: setup
+	@$(MAKE) --no-print-directory B=$(B)-asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" HARDEN= OPT="-O1 -g" all
+	@B=$(B)-asan tests/run --group unit --group device --group twin --group golden --group fuzz
+check-tidy: setup
+	@scripts/tidy.sh
+fuzz: setup
+	@scripts/fuzz.sh
+demo: setup
+	@$(MAKE) --no-print-directory programs
+	@B=$(B) scripts/demo.sh
+guest-kernel: setup
+	@guest/kernel/build.sh
+bench-%: setup
+	@$(MAKE) --no-print-directory all
+	@B=$(B) bench/$*.sh
+
+install: programs
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+
+clean:
+	rm -rf $(B) $(B)-asan
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a device is.
+ *
+ * Every device is `{ struct device dev; struct X_state state; struct X_host host; }`: guest-visible state
+ * described by a field list, host resources apart, and one const ops table. To add one: a file in devices/
+ * with its option table, field list and ops, and a line in registry.c. See docs/adding-a-device.md.
+ *
+ * Life: open (the only step that may fail for host reasons) -> reset -> [restore: state decoded, check] ->
+ * callbacks ... quiesce / resume ... -> close.
+ *
+ * Locks: `lock` is taken by the framework (bus glue, transport, machine) around every callback but open, close:
+ * a device never takes it itself, except in its own loop_fd and timer callbacks, which begin with
+ * device_lock(&d->dev) and end with device_unlock. Order: device lock before anything a backend owns.
+ */
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "lib/err.h"
+#include "lib/log.h"
+#include "lib/loop.h"
+#include "lib/opt.h"
+#include "snapshot/state.h"
+#include "vmm/irq.h"
+#include "vmm/memory.h"
+#include "vmm/vm.h"
+
+struct device;
+
+enum device_bus { DEVICE_PIO, DEVICE_MMIO, DEVICE_VIRTIO };
+
+struct device_ops {
+	const char *name;      /* option and registry name: "serial", "blk" */
+	const char *help;      /* one line */
+	enum device_bus bus;
+	uint64_t base, size;   /* PIO: fixed; MMIO and VIRTIO: base 0, placed by the machine */
+	uint32_t gsi;          /* PIO: fixed, 0 = none; others placed by the machine */
+	bool needs_irq;
+	const char *hid;       /* ACPI hardware id; NULL: not announced (virtio ones get LNRO0005) */
+	uint32_t instances;    /* how many may exist */
+	bool implicit;         /* always present, without an option */
+	size_t instance_size;  /* of the struct that starts with struct device */
+	const struct opt *options; /* may be NULL; parsed into the struct named by opt_size */
+	size_t opt_size;
+	const struct state_schema *schema;
+	size_t state_offset;   /* of struct X_state in the instance */
+	const struct virtio_ops *virtio; /* DEVICE_VIRTIO: see virtio.h */
+
+	int (*open)(struct device *dev, const void *options, struct err *err);
+	void (*reset)(struct device *dev);
+	/* DEVICE_PIO and DEVICE_MMIO only. Accept anything. */
+	void (*read)(struct device *dev, uint64_t offset, void *data, uint32_t len);
+	void (*write)(struct device *dev, uint64_t offset, const void *data, uint32_t len);
+	int (*quiesce)(struct device *dev);  /* drain requests in flight; after it nothing touches guest memory */
+	void (*resume)(struct device *dev);
+	/* After a decode: is this state one the device could have been in? Hostile input. */
+	int (*check)(struct device *dev, struct err *err);
+	void (*close)(struct device *dev); /* accepts a zeroed device and a half-opened one */
+};
+
+struct device {
+	const struct device_ops *ops;
+	struct vm *vm;         /* memory, loop, log, stop requests */
+	pthread_mutex_t lock;
+	struct irq_line irq;   /* fd -1 when the device has none */
+	uint64_t base;         /* where the machine placed it */
+	uint32_t index;        /* position in the machine */
+	char name[24];         /* "blk0" */
+	struct log_limit log_limit;
+};
+
+static inline void device_lock(struct device *d) { pthread_mutex_lock(&d->lock); }
+static inline void device_unlock(struct device *d) { pthread_mutex_unlock(&d->lock); }
+static inline void *device_state(struct device *d) { return (char *)d + d->ops->state_offset; }
+
+/* The registry: one explicit ordered array. Its order fixes addresses, interrupts and ids. */
+extern const struct device_ops *const device_registry[];
+extern const size_t device_registry_count;
+const struct device_ops *device_find(const char *name); /* NULL if unknown */

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Wire protocol between a host program and coffer-agent (docs/agent-protocol.md is the full text).
+ *
+ * One vsock connection per operation, guest port AGENT_PORT. The host sends one request line: a JSON object of at most
+ * AGENT_REQUEST_MAX bytes ended by '\n', e.g.
+ *   {"op":"exec","argv":["sh","-c","exit 7"],"env":["A=b"],"cwd":"/","user":"0:0","tty":false,"stdin":true,"timeout_ms":0}
+ *   {"op":"ping"} {"op":"put","path":"/x"} {"op":"get","path":"/x"} {"op":"sync"} {"op":"poweroff"} {"op":"configure",...}
+ * The agent answers with one line {"ok":true,...} or {"error":"text","errno":2,"code":"not-found"}; then both sides send
+ * frames until the operation's final frame. A frame is this header and at most AGENT_FRAME_MAX payload bytes.
+ *
+ * When it is ready the agent connects to the host's port AGENT_READY_PORT and sends one line {"ready":true,"version":1,...}
+ * so that the host need not poll.
+ *
+ * Back-pressure is the connection's own (vsock credit): neither side buffers more than one frame per direction.
+ */
+#pragma once
+#include "lib/le.h"
+
+enum {
+	AGENT_PROTO_VERSION = 1,
+	AGENT_PORT = 1024,
+	AGENT_READY_PORT = 1025,
+	AGENT_REQUEST_MAX = 256 * 1024,
+	AGENT_REPLY_MAX = 4096,
+	AGENT_FRAME_MAX = 64 * 1024,
+};
+
+enum agent_frame_type {
+	AGENT_STDIN = 1,   /* host to guest; length 0 = end of file */
+	AGENT_STDOUT = 2,  /* guest to host; length 0 = end of file */
+	AGENT_STDERR = 3,
+	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value */
+	AGENT_SIGNAL = 5,  /* host to guest: le32 signal number, to the process group */
+	AGENT_WINSIZE = 6, /* host to guest: le16 rows, cols, xpixel, ypixel */
+	AGENT_DATA = 7,    /* put: host to guest, get: guest to host; a tar stream; length 0 = end */
+	AGENT_ERROR = 8,   /* guest to host, last: le32 errno, then text */
+};
+
+enum agent_exit_kind {
+	AGENT_EXIT_STATUS = 0,   /* value: exit status */
+	AGENT_EXIT_SIGNAL = 1,   /* value: signal number */
+	AGENT_EXIT_TIMEOUT = 2,  /* killed by timeout_ms */
+	AGENT_EXIT_NOEXEC = 3,   /* value: errno of execve: 126 or 127 at the caller */
+	AGENT_EXIT_OOM = 4,      /* killed by the guest's OOM killer (value: signal) */
+};
+
+struct agent_frame {
+	le32 length; /* of the payload */
+	uint8_t type;
+	uint8_t zero[3];
+};
+_Static_assert(sizeof(struct agent_frame) == 8, "frame header is 8 bytes on the wire");

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The control socket: how the host command talks to a running monitor.
+ *
+ * DIR/control.sock is a SOCK_SEQPACKET Unix socket; one fixed-size request, one reply, in order, on any number of
+ * connections (CONTROL_MAX_CLIENTS at once; more are closed). No JSON here: the monitor parses nothing a jailed
+ * process need not. Descriptors a request needs (a resized disk's new file, a log to continue in) come with it as
+ * SCM_RIGHTS. Only the owner can connect: the directory is 0700 and SO_PEERCRED must be the monitor's own uid or root.
+ *
+ * All integers little-endian. An unknown op, a wrong size or version gets status -EINVAL and a text, never a disconnect
+ * of others.
+ */
+#pragma once
+#include "lib/le.h"
+#include "vmm/vm.h"
+
+#define CONTROL_SOCKET "control.sock"
+enum { CONTROL_VERSION = 1, CONTROL_TEXT_MAX = 512, CONTROL_MAX_CLIENTS = 16 };
+
+enum control_op {
+	CONTROL_STATUS = 1,    /* reply.value[]: enum control_value */
+	CONTROL_PAUSE = 2,     /* ok also when paused already */
+	CONTROL_RESUME = 3,
+	CONTROL_KILL = 4,      /* stop at once, in any state */
+	CONTROL_POWER_BUTTON = 5, /* ACPI power button */
+	CONTROL_BALLOON = 6,   /* arg[0]: target MiB */
+	CONTROL_DISK_RESIZE = 7, /* arg[0]: disk number, arg[1]: bytes, 0 = size of the file now */
+	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP] */
+};
+
+enum control_value {
+	CONTROL_V_STATE,       /* enum vm_state */
+	CONTROL_V_STOP,        /* enum vm_stop */
+	CONTROL_V_PID,
+	CONTROL_V_VCPUS,
+	CONTROL_V_MEMORY,      /* bytes of guest RAM */
+	CONTROL_V_RESIDENT,    /* bytes of it resident on the host, monitor included (VmRSS) */
+	CONTROL_V_BALLOON,     /* MiB in the balloon now */
+	CONTROL_V_UPTIME_MS,
+	CONTROL_V_EXITS,       /* VM exits to user space */
+	CONTROL_NVALUES = 16,
+};
+
+struct control_request {
+	le16 version;
+	le16 op;
+	le32 seq; /* echoed */
+	le64 arg[4];
+};
+
+struct control_reply {
+	le32 seq;
+	le32 status; /* 0 or a negative errno as two's complement */
+	le64 value[CONTROL_NVALUES];
+	char text[CONTROL_TEXT_MAX]; /* NUL-terminated; the error, or the stop reason's text */
+};

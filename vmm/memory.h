@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Guest physical memory: the only code that maps it and the only door to it.
+ *
+ * Guest contract: RAM from 0 up to MEM_HOLE_START, the rest from MEM_HOLE_END (4 GiB) up. Everything
+ * between is for devices.
+ * A guest address is a type of its own. Each access checks that [gpa, gpa + len) lies inside one region
+ * without overflow, and marks the pages written as dirty. Raw pointers leave only as iovecs made by
+ * mem_iov, for the kernel to read or write (readv, io_uring): the holder never dereferences them.
+ * Guest memory changes under our feet: read a value once, then check the copy.
+ *
+ * Without KVM (vm_fd < 0) the same code serves the fake machine of the device tests.
+ *
+ * Threads: the map is fixed after mem_init; accesses need no lock; the dirty bitmap is atomic.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "lib/err.h"
+#include "lib/le.h"
+
+typedef struct { uint64_t v; } gpa_t;
+#define GPA(x) ((gpa_t){ (x) })
+
+enum { MEM_MAX_REGIONS = 2, MEM_PAGE_SHIFT = 12, MEM_PAGE_SIZE = 1 << MEM_PAGE_SHIFT };
+#define MEM_HOLE_START 0xC0000000ull /* 3 GiB */
+#define MEM_HOLE_END 0x100000000ull  /* 4 GiB */
+#define MEM_MIN (1ull << 20)
+#define MEM_MAX (1ull << 42) /* 4 TiB, bounded by the dirty bitmap's size, and in practice by the host */
+
+struct mem_region {
+	uint64_t gpa; /* page aligned */
+	uint64_t size;
+	uint8_t *host;            /* private to memory.c */
+	_Atomic uint64_t *dirty;  /* one bit a page; NULL while not tracking */
+};
+
+struct mem {
+	struct mem_region region[MEM_MAX_REGIONS]; /* sorted */
+	int nregions;
+	uint64_t size; /* of RAM, without the hole */
+	int vm_fd;     /* borrowed, -1 without KVM */
+	_Atomic bool tracking;
+};
+
+/* Reserve and map `size` bytes of anonymous guest RAM (a multiple of the page size, MEM_MIN..MEM_MAX) and, with
+ * vm_fd >= 0, give KVM its slots. Memory is not touched: it costs nothing until the guest uses it. */
+int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err);
+void mem_finish(struct mem *m); /* accepts zeroed and finished */
+
+/* Copy out of and into guest memory: 0 or -EFAULT (nothing is copied then). */
+int mem_read(const struct mem *m, gpa_t gpa, void *buf, size_t len);
+int mem_write(struct mem *m, gpa_t gpa, const void *buf, size_t len);
+int mem_zero(struct mem *m, gpa_t gpa, size_t len);
+
+/* Is [gpa, gpa + len) inside one region? */
+bool mem_contains(const struct mem *m, gpa_t gpa, uint64_t len);
+
+/* Ring fields, naturally aligned (else -EFAULT), as single accesses with the ordering a virtqueue needs. */
+int mem_load_le16_acquire(const struct mem *m, gpa_t gpa, uint16_t *ret);
+int mem_store_le16_release(struct mem *m, gpa_t gpa, uint16_t v);
+
+/* Append the host view of [gpa, gpa + len) to iov (one element per call, len <= 1 GiB). write marks the pages
+ * dirty now; a holder that writes later (asynchronous reads from disk) calls mem_mark_dirty again on completion. */
+int mem_iov(struct mem *m, gpa_t gpa, uint32_t len, bool write, struct iovec *ret);
+void mem_mark_dirty(struct mem *m, gpa_t gpa, uint64_t len); /* ranges outside memory are ignored */
+
+/* Give [gpa, gpa + len) back to the host: reads as zeros afterwards. Page aligned, else -EINVAL. */
+int mem_discard(struct mem *m, gpa_t gpa, uint64_t len);
+
+/* Dirty tracking of accesses made through this file (KVM's own log is merged by the snapshot code). */
+int mem_dirty_start(struct mem *m, struct err *err);
+void mem_dirty_stop(struct mem *m);
+/* Move the bits of region i out: bitmap has (size >> 12) bits rounded up to 64. */
+void mem_dirty_take(struct mem *m, int i, uint64_t *bitmap);
