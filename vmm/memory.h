@@ -29,6 +29,7 @@ enum { MEM_MAX_REGIONS = 2, MEM_PAGE_SHIFT = 12, MEM_PAGE_SIZE = 1 << MEM_PAGE_S
 #define MEM_HOLE_START 0xC0000000ull /* 3 GiB */
 #define MEM_HOLE_END 0x100000000ull  /* 4 GiB */
 #define MEM_MIN (1ull << 20)
+#define MEM_IOV_MAX (1u << 30) /* bytes in one iovec */
 #define MEM_MAX (1ull << 42) /* 4 TiB, bounded by the dirty bitmap's size, and in practice by the host */
 
 struct mem_region {
@@ -50,6 +51,9 @@ struct mem {
  * vm_fd >= 0, give KVM its slots. Memory is not touched: it costs nothing until the guest uses it. */
 int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err);
 void mem_finish(struct mem *m); /* accepts zeroed and finished */
+
+/* Does the host have that much memory at all? 0, or -ENOMEM with a text. mem_init does not ask: it only reserves. */
+int mem_check_host(uint64_t size, struct err *err);
 
 /* Copy out of and into guest memory: 0 or -EFAULT (nothing is copied then). */
 int mem_read(const struct mem *m, gpa_t gpa, void *buf, size_t len);
