@@ -22,8 +22,8 @@
  * le16 id, u8 type, u8 0, le32 byte length, payload (scalars packed; nested states each as le32 length
  * and their own encoding). A decoder accepts any version up to its own; a field that is missing keeps the
  * value already in the struct (the caller resets it first), provided it is newer than the stored
- * version: a field the stored version should have had is an error. An unknown id, a wrong type or length,
- * a doubled field or trailing bytes are refused. Trust: the input is hostile; every error names the
+ * version: a field the stored version should have had is an error. An unknown id, a field newer than the stored
+ * version, a wrong type or length, a doubled field or trailing bytes are refused. The order of fields is free. Trust: the input is hostile; every error names the
  * schema and the field. Decoding does not validate values: that is the owner's check operation.
  */
 #pragma once
@@ -31,6 +31,8 @@
 #include <stdint.h>
 
 #include "lib/err.h"
+
+enum { STATE_MAX_FIELDS = 256 }; /* in one list */
 
 enum state_type { STATE_U8 = 1, STATE_U16 = 2, STATE_U32 = 3, STATE_U64 = 4, STATE_NESTED = 5 };
 
@@ -110,6 +112,8 @@ enum {
 	static const struct state_field tag##_fields_[] = {                                           \
 		LIST(STATE_F_DESC, STATE_A_DESC, STATE_S_DESC, STATE_V_DESC)                          \
 	};                                                                                             \
+	_Static_assert(sizeof(tag##_fields_) / sizeof(tag##_fields_[0]) <= STATE_MAX_FIELDS,          \
+		       #tag ": too many fields");                                                      \
 	const struct state_schema tag##_schema = {                                                    \
 		.name = #tag,                                                                          \
 		.version = (ver),                                                                      \
@@ -128,6 +132,6 @@ long state_encode(const struct state_schema *s, const void *state, void *buf, si
  * Returns 0, or -EINVAL / -ENOTSUP (newer version or unknown field) with a text. */
 int state_decode(const struct state_schema *s, void *state, const void *buf, size_t len, struct err *err);
 
-/* The schema as text, one line a field ("id since type[count] name"), nested lists indented: what the
- * golden files hold. Returns the length (may exceed len, as snprintf). */
+/* The schema as text, "name version N", then one line a field ("id since type[count] name"), nested lists indented:
+ * what the golden files hold. Returns the length (may exceed len, as snprintf). */
 size_t state_schema_print(const struct state_schema *s, char *buf, size_t len);
