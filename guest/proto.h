@@ -12,7 +12,9 @@
  * When it is ready the agent connects to the host's port AGENT_READY_PORT and sends one line {"ready":true,"version":1,...}
  * so that the host need not poll.
  *
- * Back-pressure is the connection's own (vsock credit): neither side buffers more than one frame per direction.
+ * Back-pressure is the connection's own (vsock credit), except for STDIN: its sender keeps to a window that CREDIT frames
+ * refill, so that signals get through while the command reads nothing. The host keeps its sending side open until the
+ * final frame: end of file from it means that it is gone.
  */
 #pragma once
 #include "lib/le.h"
@@ -24,23 +26,31 @@ enum {
 	AGENT_REQUEST_MAX = 256 * 1024,
 	AGENT_REPLY_MAX = 4096,
 	AGENT_FRAME_MAX = 64 * 1024,
+	AGENT_STDIN_WINDOW = 256 * 1024, /* bytes of STDIN that may be under way at first */
+	AGENT_ERROR_TEXT_MAX = 1024,
+	AGENT_CONNECTIONS_MAX = 256,
+	AGENT_ARGV_MAX = 4096,
+	AGENT_ENV_MAX = 1024,
+	AGENT_DEFAULT_ENV_MAX = 256,        /* configure: entries */
+	AGENT_DEFAULT_ENV_BYTES = 32 * 1024,
 };
 
 enum agent_frame_type {
 	AGENT_STDIN = 1,   /* host to guest; length 0 = end of file */
 	AGENT_STDOUT = 2,  /* guest to host; length 0 = end of file */
 	AGENT_STDERR = 3,
-	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value */
+	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value; put, get, ps: 0, 0 */
 	AGENT_SIGNAL = 5,  /* host to guest: le32 signal number, to the process group */
 	AGENT_WINSIZE = 6, /* host to guest: le16 rows, cols, xpixel, ypixel */
 	AGENT_DATA = 7,    /* put: host to guest, get: guest to host; a tar stream; length 0 = end */
 	AGENT_ERROR = 8,   /* guest to host, last: le32 errno, then text */
+	AGENT_CREDIT = 9,  /* guest to host: le32 bytes of STDIN that may be sent beyond what was allowed before */
 };
 
 enum agent_exit_kind {
 	AGENT_EXIT_STATUS = 0,   /* value: exit status */
 	AGENT_EXIT_SIGNAL = 1,   /* value: signal number */
-	AGENT_EXIT_TIMEOUT = 2,  /* killed by timeout_ms */
+	AGENT_EXIT_TIMEOUT = 2,  /* killed by timeout_ms; value: the last signal sent */
 	AGENT_EXIT_NOEXEC = 3,   /* value: errno of execve: 126 or 127 at the caller */
 	AGENT_EXIT_OOM = 4,      /* killed by the guest's OOM killer (value: signal) */
 };
