@@ -14,7 +14,10 @@
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
-CC ?= gcc
+# make's built-in default is cc; the environment and the command line win.
+ifeq ($(origin CC),default)
+CC = gcc
+endif
 VERSION := 0.1.0
 PREFIX ?= /usr/local
 ARCH := x86
@@ -27,7 +30,7 @@ CPPFLAGS += -I. -I$(B) -D_GNU_SOURCE -DCOFFER_VERSION='"$(VERSION)"'
 CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -MP
 LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
-PKG_VMM := libseccomp liburing
+PKG_VMM := liburing
 PKG_HOST := jansson libzstd liblzma
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
@@ -62,6 +65,17 @@ tests: $(TESTS) $(LAB_TOOLS) $(FUZZ_REPLAY) $(BENCH_PROGS)
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# System call filters: comments in the sources -> rules -> BPF made by libseccomp on the build machine.
+SECCOMP_SRC := $(LIB_SRC) $(VMM_SRC) $(wildcard vmm/main.c)
+$(B)/seccomp_rules.inc: scripts/seccomp-rules.py $(SECCOMP_SRC)
+	@mkdir -p $(@D)
+	@scripts/seccomp-rules.py $(SECCOMP_SRC) > $@.tmp && (cmp -s $@.tmp $@ && rm $@.tmp && touch $@ || mv $@.tmp $@)
+$(B)/seccomp-compile: vmm/seccomp/compile.c vmm/seccomp/self.h $(B)/seccomp_rules.inc
+	$(CC) $(CPPFLAGS) -std=gnu11 -O1 $(WARN) -o $@ $< -lseccomp
+$(B)/seccomp_filter.h: $(B)/seccomp-compile
+	@$< > $@.tmp && mv $@.tmp $@
+$(B)/vmm/isolate.o: $(B)/seccomp_filter.h
 
 $(LIBCORE): $(call objs,$(LIB_SRC))
 $(LIBVMM): $(call objs,$(VMM_SRC))

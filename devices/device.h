@@ -47,6 +47,9 @@ struct device_ops {
 	const struct state_schema *schema;
 	size_t state_offset;   /* of struct X_state in the instance */
 	const struct virtio_ops *virtio; /* DEVICE_VIRTIO: see virtio.h */
+	/* Options that make one without any host resource, and the same every time: how the twin, golden and fuzz
+	 * tests open it. NULL: no options. */
+	const char *test_options;
 
 	int (*open)(struct device *dev, const void *options, struct err *err);
 	void (*reset)(struct device *dev);
@@ -69,11 +72,39 @@ struct device {
 	uint32_t index;        /* position in the machine */
 	char name[24];         /* "blk0" */
 	struct log_limit log_limit;
+	bool quiesced;         /* between device_quiesce and device_resume */
 };
 
 static inline void device_lock(struct device *d) { pthread_mutex_lock(&d->lock); }
 static inline void device_unlock(struct device *d) { pthread_mutex_unlock(&d->lock); }
 static inline void *device_state(struct device *d) { return (char *)d + d->ops->state_offset; }
+
+/* Where the machine puts a device. */
+struct device_place {
+	uint32_t index;  /* position in the machine */
+	uint32_t number; /* among those of its kind: the 0 of "blk0" */
+	uint64_t base;   /* MMIO and VIRTIO; PIO devices bring their own */
+	uint32_t gsi;    /* likewise */
+};
+
+/* Make one: parse `options` ("a=b,c=d", may be NULL), open, reset, and claim its place on the bus (and, with KVM, its
+ * interrupt line and ioeventfds). The bus must not be frozen. 0 or -errno with a text that begins with the device's
+ * name. Main thread. */
+int device_create(struct vm *vm, const struct device_ops *ops, const struct device_place *place, const char *options,
+		  struct device **ret, struct err *err);
+void device_destroy(struct device *d); /* accepts NULL; the bus must not be used afterwards */
+
+/* Main thread, vCPUs at the barrier. Between the two nothing of the device touches guest memory. Each may be called
+ * again without effect. Resume makes virtio devices look at every queue again. */
+int device_quiesce(struct device *d);
+void device_resume(struct device *d);
+
+/* The whole guest-visible state of a quiesced device as one blob: for virtio ones the common list, then the device's,
+ * each as le32 length and encoding. device_load expects a quiesced or never run device; it resets, decodes and checks.
+ * After a failure the device is in its reset state. */
+size_t device_saved_size(const struct device *d);
+long device_save(const struct device *d, void *buf, size_t len); /* bytes or -ENOSPC */
+int device_load(struct device *d, const void *buf, size_t len, struct err *err);
 
 /* The registry: one explicit ordered array. Its order fixes addresses, interrupts and ids. */
 extern const struct device_ops *const device_registry[];

@@ -6,8 +6,12 @@
  * A virtio device's instance starts with struct virtio_device, which starts with struct device. The common state
  * (status, features, queues) is a field list of its own, saved by the framework before the device's.
  *
- * Callbacks run with the device lock held: config and activate from a vCPU thread, notify from main (ioeventfd)
- * or, without KVM, from whoever wrote the notify register.
+ * Callbacks run with the device lock held. config_read, config_write, activate and deactivate come from a vCPU thread,
+ * where no loop_* call is allowed: a device that has something for the loop to do then asks virtio_main_call for
+ * a main_work callback. queue_ready and main_work come from main. Without KVM everything comes from the caller's thread,
+ * at once. While the device is quiesced, not active or failed, vq_pop finds nothing and queue_ready is not called.
+ *
+ * The driver's reset runs deactivate, clears the common state and then calls the device's own reset.
  */
 #pragma once
 #include "devices/device.h"
@@ -42,9 +46,12 @@ struct virtio_ops {
 	uint32_t config_size;
 	void (*config_read)(struct virtio_device *vd, uint32_t offset, void *data, uint32_t len);
 	void (*config_write)(struct virtio_device *vd, uint32_t offset, const void *data, uint32_t len);
-	void (*activate)(struct virtio_device *vd);     /* DRIVER_OK: features and queues are final */
+	/* DRIVER_OK: features and queues are final. Also after a restore, with the decoded state in place: derive
+	 * run-time settings here, leave the state alone. */
+	void (*activate)(struct virtio_device *vd);
 	void (*queue_ready)(struct virtio_device *vd, uint32_t q); /* the driver rang queue q (or resume kicks it) */
 	void (*deactivate)(struct virtio_device *vd);   /* device reset: drop requests in flight, touch no guest memory after */
+	void (*main_work)(struct virtio_device *vd);    /* after virtio_main_call; may be NULL */
 };
 
 #define VIRTIO_COMMON_STATE(F, A, S, V)                 \
@@ -63,8 +70,14 @@ struct virtio_device {
 	struct virtio_common_state common;
 	struct virtio_queue vq[VIRTIO_MAX_QUEUES]; /* run-time view over common.queues */
 	bool active;                               /* between activate and deactivate */
-	int notify_fd[VIRTIO_MAX_QUEUES];          /* ioeventfds, -1 without */
-	struct loop_fd notify_watch[VIRTIO_MAX_QUEUES];
+	uint32_t nqueues;                          /* fixed after open */
+	/* What wakes main: one eventfd a queue (with KVM an ioeventfd), and one for main_work. */
+	struct virtio_wake {
+		struct loop_fd watch;
+		struct virtio_device *vd;
+		uint32_t q;
+		int fd; /* owned */
+	} wake[VIRTIO_MAX_QUEUES + 1];
 };
 
 static inline struct virtio_device *virtio_from_device(struct device *d) { return (struct virtio_device *)d; }
@@ -80,10 +93,29 @@ void virtio_signal_config(struct virtio_device *vd);
 /* The driver broke the rules: NEEDS_RESET, configuration interrupt, queues stop. reason goes to the log, limited. */
 void virtio_fail(struct virtio_device *vd, const char *reason);
 
+/* Any thread, any time: have main call queue_ready(q) soon (a device that stops early to be fair to others does). */
+void virtio_kick(struct virtio_device *vd, uint32_t q);
+/* Any thread: have main call main_work soon; without KVM it is called before this returns. Device lock held. */
+void virtio_main_call(struct virtio_device *vd);
+/* May queue q be used right now? */
+static inline bool virtio_queue_live(const struct virtio_device *vd, uint32_t q)
+{
+	return q < vd->nqueues && !vd->vq[q].stopped && vd->common.queues[q].ready;
+}
+
 /* For transports and the machine. */
 uint64_t virtio_offered_features(struct virtio_device *vd);
+void virtio_set_driver_features(struct virtio_device *vd, uint32_t sel, uint32_t bits);
 void virtio_set_status(struct virtio_device *vd, uint32_t status);
+void virtio_set_queue_ready(struct virtio_device *vd, uint32_t q, bool ready);
 void virtio_reset(struct virtio_device *vd);
 void virtio_notify(struct virtio_device *vd, uint32_t q); /* takes no lock: the caller holds it */
+/* For device.c: the virtio parts of its steps. */
+int virtio_open(struct virtio_device *vd, struct err *err); /* after the device's own open */
+int virtio_plug(struct virtio_device *vd, struct err *err); /* eventfds, KVM ioeventfds at dev.base, loop watches */
+void virtio_close(struct virtio_device *vd);                /* accepts a half-opened one */
+void virtio_quiesce(struct virtio_device *vd);
+void virtio_resume(struct virtio_device *vd);
+int virtio_loaded(struct virtio_device *vd, struct err *err); /* check the decoded common state, make it live */
 extern const struct bus_ops virtio_mmio_bus_ops;          /* opaque is the struct virtio_device */
 #define VIRTIO_MMIO_SIZE 0x200u

@@ -39,6 +39,7 @@ struct virtio_queue {
 	uint16_t max_size;
 	bool event_idx; /* negotiated */
 	bool indirect;
+	bool stopped; /* not active, failed or quiesced: vq_pop finds nothing */
 };
 
 /* One request: host views of its readable and writable parts, for iovec I/O and the vq_chain_* copies. */
@@ -55,6 +56,10 @@ int vq_validate(const struct virtio_queue *q);
 
 /* Next request: 1 with *ret filled, 0 when there is none, -EBADMSG on a violation. */
 int vq_pop(struct virtio_queue *q, struct vq_chain *ret);
+/* Put back what the last vq_pop returned, unserved. */
+void vq_unpop(struct virtio_queue *q);
+/* Is there a request? (Without taking it; a broken index counts as one, for vq_pop to report.) */
+bool vq_has_work(const struct virtio_queue *q);
 /* Return a request with `written` bytes in its writable part. 0 or -EFAULT. */
 int vq_push(struct virtio_queue *q, uint16_t head, uint32_t written);
 /* After pushes: must the driver be interrupted? (EVENT_IDX or the avail flags) */
