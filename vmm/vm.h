@@ -5,7 +5,7 @@
  * Lifecycle: CREATED -> CONFIGURED -> RUNNING <-> PAUSED, and from any of them to STOPPED. vm_set_state is
  * the one transition function: it refuses what is not in that picture, and on RUNNING -> PAUSED first stops the
  * vCPUs at the barrier (pending port and memory accesses completed), then quiesces the participants
- * (devices) in the order they were added; PAUSED -> RUNNING is the reverse.
+ * (devices) in the order they were added; PAUSED -> RUNNING is the reverse. Entering CONFIGURED freezes the bus.
  *
  * Threads: main (loop: devices, timers, control) and one per vCPU. vm_set_state and everything in struct vm
  * that is not marked atomic belongs to main. vm_request_stop may be called from any thread: the first
@@ -22,6 +22,7 @@
 #include "lib/loop.h"
 #include "vmm/bus.h"
 #include "vmm/memory.h"
+#include "vmm/vcpu.h"
 
 enum vm_state { VM_CREATED, VM_CONFIGURED, VM_RUNNING, VM_PAUSED, VM_STOPPED };
 
@@ -37,8 +38,6 @@ enum vm_stop {
 };
 
 enum { VM_MAX_VCPUS = 32, VM_MAX_PARTICIPANTS = 64 };
-
-struct vcpu;
 
 struct vm_participant {
 	int (*pause)(void *opaque);   /* drain and stop; 0 or -errno */
@@ -56,12 +55,13 @@ struct vm {
 	enum vm_state state;
 	struct vcpu *vcpu;         /* array of nvcpus */
 	uint32_t nvcpus;
+	struct vcpu_barrier barrier;
+	int (*vcpu_isolate)(struct vm *vm, struct err *err); /* each vCPU thread calls it first; may be NULL */
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];
 	int nparticipants;
+	_Atomic bool stop_claimed; /* somebody is writing stop_text */
 	_Atomic int stop_reason;   /* enum vm_stop */
 	char stop_text[ERR_MAX];   /* valid once stop_reason is set; written by the thread that set it */
-	_Atomic uint64_t exits;    /* VM exits seen by user space */
-	_Atomic uint64_t unclaimed; /* accesses nobody claimed */
 };
 
 int vm_init(struct vm *vm, struct err *err); /* loop and fields only; kvm_fd = vm_fd = -1 */
