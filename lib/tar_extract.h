@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Unpacks a hostile tar stream into one directory, and never outside it.
+ *
+ *   struct tar_extract *x = ...;            (16 KiB and more: static or heap)
+ *   tar_extract_init(x, dirfd, &options);
+ *   for each piece: tar_extract_feed(x, data, n, err)
+ *   tar_extract_finish(x, err);
+ *
+ * Names are resolved by openat2 below `dirfd`: RESOLVE_BENEATH, so that a symbolic link that leads out, made by the
+ * stream or there before, is an error; with `in_root` RESOLVE_IN_ROOT, for a directory that is the file system's root. Names with ".."
+ * or a leading "/" are refused. A file is written under a temporary name and renamed when it is whole; tar_extract_abort removes the
+ * temporary one. Times of directories are set when the stream leaves them, so they are right for depth-first streams
+ * and TAR_EXTRACT_DEPTH levels.
+ * Without CAP_CHOWN (not root) ownership is left alone.
+ */
+#pragma once
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lib/err.h"
+#include "lib/tar.h"
+
+enum { TAR_EXTRACT_DEPTH = 64 };
+
+struct tar_extract_options {
+	bool in_root;    /* dirfd is "/": absolute symbolic links in the way are followed inside it */
+	bool keep_owner; /* uid and gid from the stream, otherwise the two below */
+	uid_t uid;
+	gid_t gid;
+};
+
+struct tar_extract_dir { /* a directory whose time is to be set when the stream leaves it */
+	int fd;
+	size_t len; /* of its name, a prefix of `path` */
+	int64_t mtime_s;
+	uint32_t mtime_ns;
+};
+
+struct tar_extract {
+	int dirfd; /* borrowed */
+	struct tar_extract_options o;
+	bool chown;
+	struct tar_reader reader;
+	int parent;   /* directory of the file being written */
+	int file;     /* the file being written, or -1 */
+	char temp[48];
+	char base[256];
+	struct tar_entry e;
+	struct tar_extract_dir dirs[TAR_EXTRACT_DEPTH];
+	unsigned ndirs;
+	char path[TAR_PATH_MAX]; /* of the innermost of `dirs` */
+	uint64_t entries, bytes; /* done so far */
+};
+
+void tar_extract_init(struct tar_extract *x, int dirfd, const struct tar_extract_options *o);
+int tar_extract_feed(struct tar_extract *x, const void *data, size_t n, struct err *err); /* 0 or -errno */
+int tar_extract_finish(struct tar_extract *x, struct err *err);                           /* 0 or -errno */
+void tar_extract_abort(struct tar_extract *x); /* close and remove what is half done; also needed after a failure */
