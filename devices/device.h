@@ -52,6 +52,8 @@ struct device_ops {
 	const char *test_options;
 
 	int (*open)(struct device *dev, const void *options, struct err *err);
+	/* May be NULL. Inside the jail, before system calls are filtered: threads are created here, no earlier. */
+	int (*start)(struct device *dev, struct err *err);
 	void (*reset)(struct device *dev);
 	/* DEVICE_PIO and DEVICE_MMIO only. Accept anything. */
 	void (*read)(struct device *dev, uint64_t offset, void *data, uint32_t len);
@@ -60,6 +62,8 @@ struct device_ops {
 	void (*resume)(struct device *dev);
 	/* After a decode: is this state one the device could have been in? Hostile input. */
 	int (*check)(struct device *dev, struct err *err);
+	/* May be NULL. After a load into a new process, before resume: whoever was at the other end is gone. */
+	void (*restored)(struct device *dev);
 	void (*close)(struct device *dev); /* accepts a zeroed device and a half-opened one */
 };
 

@@ -57,6 +57,7 @@ struct vm {
 	uint32_t nvcpus;
 	struct vcpu_barrier barrier;
 	int (*vcpu_isolate)(struct vm *vm, struct err *err); /* each vCPU thread calls it first; may be NULL */
+	int (*worker_isolate)(struct vm *vm, struct err *err); /* likewise each io worker thread */
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];
 	int nparticipants;
 	_Atomic bool stop_claimed; /* somebody is writing stop_text */
