@@ -117,7 +117,7 @@ void loop_timer_cancel(struct loop *l, struct loop_timer *t)
 
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t at_ns, loop_timer_fn *fn)
 {
-	struct loop_timer **p = &l->timers;
+	struct loop_timer **p;
 
 	loop_timer_cancel(l, t);
 	t->at_ns = at_ns;
