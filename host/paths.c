@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static int format_path(char *out, size_t len, struct err *err, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -77,40 +76,6 @@ int paths_state(char *out, size_t len, struct err *err)
 	if (geteuid() == 0)
 		return format_path(out, len, err, "/var/lib/coffer");
 	return in_home(out, len, ".local/state", "XDG_STATE_HOME", err);
-}
-
-int paths_cache(char *out, size_t len, struct err *err)
-{
-	const char *base = absolute_env("XDG_CACHE_HOME");
-
-	if (base)
-		return format_path(out, len, err, "%s/coffer", base);
-	return in_home(out, len, ".cache", "XDG_CACHE_HOME", err);
-}
-
-int paths_make(const char *path, mode_t mode, struct err *err)
-{
-	char part[PATH_MAX];
-	size_t n = strlen(path);
-
-	if (n >= sizeof(part))
-		return err_set(err, -ENAMETOOLONG, "'%.80s...': the path is longer than %zu bytes", path, sizeof(part) - 1);
-	for (size_t i = 1; i <= n; i++) {
-		if (path[i] != '/' && path[i] != 0)
-			continue;
-		memcpy(part, path, i);
-		part[i] = 0;
-		if (mkdir(part, mode) == 0 || errno == EEXIST)
-			continue;
-		int code = -errno;
-		struct stat st;
-
-		/* A read-only or forbidden parent may hold the directory already. */
-		if (stat(part, &st) == 0 && S_ISDIR(st.st_mode))
-			continue;
-		return err_errno(err, code, "make directory '%s'", part);
-	}
-	return 0;
 }
 
 int paths_program(const char *name, const char *env, char *out, size_t len, struct err *err)
