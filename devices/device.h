@@ -44,7 +44,7 @@ struct device_ops {
 	size_t instance_size;  /* of the struct that starts with struct device */
 	const struct opt *options; /* may be NULL; parsed into the struct named by opt_size */
 	size_t opt_size;
-	const struct state_schema *schema;
+	const struct state_schema *schema; /* NULL: no state of its own */
 	size_t state_offset;   /* of struct X_state in the instance */
 	const struct virtio_ops *virtio; /* DEVICE_VIRTIO: see virtio.h */
 	/* Options that make one without any host resource, and the same every time: how the twin, golden and fuzz

@@ -6,10 +6,11 @@
  * A virtio device's instance starts with struct virtio_device, which starts with struct device. The common state
  * (status, features, queues) is a field list of its own, saved by the framework before the device's.
  *
- * Callbacks run with the device lock held. config_read, config_write, activate and deactivate come from a vCPU thread,
- * where no loop_* call is allowed: a device that has something for the loop to do then asks virtio_main_call for
- * a main_work callback. queue_ready and main_work come from main. Without KVM everything comes from the caller's thread,
- * at once. While the device is quiesced, not active or failed, vq_pop finds nothing and queue_ready is not called.
+ * Callbacks run with the device lock held. config_read, config_write, activate, deactivate and queue_stop come from
+ * a vCPU thread, where no loop_* call is allowed: a device that has something for the loop to do then asks
+ * virtio_main_call for a main_work callback. queue_ready and main_work come from main. Without KVM everything comes
+ * from the caller's thread, at once. While the device is quiesced, not active or failed, vq_pop finds nothing and
+ * queue_ready is not called.
  *
  * The driver's reset runs deactivate, clears the common state and then calls the device's own reset.
  */
@@ -51,6 +52,9 @@ struct virtio_ops {
 	void (*activate)(struct virtio_device *vd);
 	void (*queue_ready)(struct virtio_device *vd, uint32_t q); /* the driver rang queue q (or resume kicks it) */
 	void (*deactivate)(struct virtio_device *vd);   /* device reset: drop requests in flight, touch no guest memory after */
+	/* The driver takes queue q away (it may free the buffers next): drain its requests in flight. May be NULL when
+	 * there can be none. */
+	void (*queue_stop)(struct virtio_device *vd, uint32_t q);
 	void (*main_work)(struct virtio_device *vd);    /* after virtio_main_call; may be NULL */
 };
 
@@ -112,10 +116,12 @@ void virtio_reset(struct virtio_device *vd);
 void virtio_notify(struct virtio_device *vd, uint32_t q); /* takes no lock: the caller holds it */
 /* For device.c: the virtio parts of its steps. */
 int virtio_open(struct virtio_device *vd, struct err *err); /* after the device's own open */
-int virtio_plug(struct virtio_device *vd, struct err *err); /* eventfds, KVM ioeventfds at dev.base, loop watches */
+int virtio_plug(struct virtio_device *vd, struct err *err); /* eventfds, KVM ioeventfds, loop watches */
 void virtio_close(struct virtio_device *vd);                /* accepts a half-opened one */
-void virtio_quiesce(struct virtio_device *vd);
+void virtio_view(struct virtio_device *vd);                 /* vq[] again from common and dev.quiesced */
 void virtio_resume(struct virtio_device *vd);
-int virtio_loaded(struct virtio_device *vd, struct err *err); /* check the decoded common state, make it live */
+int virtio_check(struct virtio_device *vd, struct err *err); /* the decoded common state */
+void virtio_loaded(struct virtio_device *vd);                /* all checks passed: activate if it was active */
 extern const struct bus_ops virtio_mmio_bus_ops;          /* opaque is the struct virtio_device */
 #define VIRTIO_MMIO_SIZE 0x200u
+#define VIRTIO_MMIO_QUEUE_NOTIFY 0x50u

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of all devices. The machine walks it in order: the order fixes addresses, interrupts and ids, so a new
+ * device goes to the end of its group and nothing is ever moved.
+ */
+#include <string.h>
+
+#include "devices/device.h"
+#include "lib/util.h"
+
+extern const struct device_ops virtio_rng_device;
+
+const struct device_ops *const device_registry[] = {
+	/* virtio */
+	&virtio_rng_device,
+};
+const size_t device_registry_count = ARRAY_SIZE(device_registry);
+
+const struct device_ops *device_find(const char *name)
+{
+	for (size_t i = 0; i < device_registry_count; i++)
+		if (strcmp(device_registry[i]->name, name) == 0)
+			return device_registry[i];
+	return NULL;
+}
