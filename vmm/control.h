@@ -11,7 +11,10 @@
  * of others.
  */
 #pragma once
+#include <sys/types.h>
+
 #include "lib/le.h"
+#include "lib/loop.h"
 #include "vmm/vm.h"
 
 #define CONTROL_SOCKET "control.sock"
@@ -25,7 +28,8 @@ enum control_op {
 	CONTROL_POWER_BUTTON = 5, /* ACPI power button */
 	CONTROL_BALLOON = 6,   /* arg[0]: target MiB */
 	CONTROL_DISK_RESIZE = 7, /* arg[0]: disk number, arg[1]: bytes, 0 = size of the file now */
-	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP] */
+	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP]. A connection
+			       * that waits takes no other request. */
 };
 
 enum control_value {
@@ -38,6 +42,7 @@ enum control_value {
 	CONTROL_V_BALLOON,     /* MiB in the balloon now */
 	CONTROL_V_UPTIME_MS,
 	CONTROL_V_EXITS,       /* VM exits to user space */
+	CONTROL_V_UNCLAIMED,   /* accesses no device claimed */
 	CONTROL_NVALUES = 16,
 };
 
@@ -54,3 +59,39 @@ struct control_reply {
 	le64 value[CONTROL_NVALUES];
 	char text[CONTROL_TEXT_MAX]; /* NUL-terminated; the error, or the stop reason's text */
 };
+
+/* The monitor's side. Main thread only. */
+
+/* What needs a device: 0 or -errno with a text. A NULL hook answers -ENOTSUP. */
+struct control_hooks {
+	int (*power_button)(void *opaque, struct err *err);
+	int (*balloon_set)(void *opaque, uint64_t mib, struct err *err);
+	uint64_t (*balloon_get)(void *opaque); /* MiB */
+	/* fd: the disk's new file or -1; borrowed. */
+	int (*disk_resize)(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err);
+	void *opaque;
+};
+
+struct control_client {
+	struct loop_fd watch; /* fd -1 when the slot is free */
+	struct control *control;
+	bool waiting;         /* for the stop; nothing is read meanwhile */
+	uint32_t seq;         /* of that request */
+};
+
+struct control {
+	struct vm *vm;
+	const struct control_hooks *hooks;
+	struct loop_fd listener;
+	struct control_client client[CONTROL_MAX_CLIENTS];
+	int statm_fd;         /* /proc/self/statm, opened before isolation; -1: unknown */
+	uint64_t started_ns;
+	uid_t uid;
+};
+
+/* Listen on `path` (made anew) and serve from vm->loop. `path` is relative to the VM's directory: a socket's
+ * address is short. 0 or -errno with a text. */
+int control_init(struct control *c, struct vm *vm, const char *path, const struct control_hooks *hooks, struct err *err);
+/* The VM has stopped: answer everyone who waits for it. */
+void control_stopped(struct control *c);
+void control_finish(struct control *c); /* accepts a zeroed one */
