@@ -3,16 +3,17 @@
  * The tar format: a push reader and a header writer, without I/O and without allocation.
  *
  * The reader takes the stream in pieces of any size and calls its sink: `entry` for each member, then `data` for a
- * file's bytes, then `end`. It reads ustar, pax extended headers (path, linkpath, size, mtime, uid, gid; other keys and
- * global headers are skipped) and GNU long names and base-256 numbers. The writer makes one ustar header, with a pax header before it
+ * file's bytes, then `end`. It reads ustar, pax extended headers (path, linkpath, size, mtime, uid, gid, SCHILY.xattr.*; other
+ * keys and global headers are skipped) and GNU long names and base-256 numbers. The writer makes one ustar header, with a pax header before it
  * where a value does not fit.
  *
  * Trust: the stream is hostile. Checksums, sizes and lengths are checked; names are passed on as they are (not empty, no NUL),
- * it is the sink's business where they lead (tar_extract.h). Members that are neither file, directory, link nor FIFO are
- * an error that names them.
+ * it is the sink's business where they lead (tar_extract.h). Members that are neither file, directory, link nor FIFO (nor,
+ * where the sink takes them, a device) are an error that names them.
  * Limits: names of TAR_PATH_MAX - 1 bytes, one extended header of TAR_PAX_MAX bytes.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -44,6 +45,11 @@ struct tar_sink {
 	int (*entry)(void *arg, const struct tar_entry *e, struct err *err);
 	int (*data)(void *arg, const void *data, size_t n, struct err *err); /* files with size > 0 */
 	int (*end)(void *arg, struct err *err);                             /* after every entry */
+
+	/* Only who makes whole file systems wants these; NULL: devices are an error, attributes are skipped. `device` comes
+	 * in place of `entry` (e->type says nothing); `xattr` comes before the entry that has the attribute. */
+	int (*device)(void *arg, const struct tar_entry *e, bool block, uint32_t major, uint32_t minor, struct err *err);
+	int (*xattr)(void *arg, const char *name, const void *value, size_t n, struct err *err);
 };
 
 enum tar_long { TAR_LONG_PATH = 1, TAR_LONG_LINK = 2, TAR_LONG_SIZE = 4, TAR_LONG_MTIME = 8, TAR_LONG_UID = 16, TAR_LONG_GID = 32 };
