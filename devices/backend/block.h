@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Block backends: where the bytes of a disk are.
+ *
+ * A backend serves requests of byte ranges inside [0, size), out of order, and says when each is done. Callers own
+ * the requests and keep them, their iovecs and the memory those name alive until `done`. iovecs are host views
+ * of guest memory: a backend hands them to the kernel and never looks through them.
+ *
+ *   submit ... submit, kick      queue requests, then start them together; what finishes at once is done in kick
+ *   event_fd readable, complete  finish what is ready
+ *   drain                        wait until nothing is in flight
+ *
+ * Backends: "file" (a regular file or a block device; io_uring, or a few threads), "memory" (a RAM disk through the
+ * same code), "null" (reads zeros, forgets writes). A stack of layers is another one: it splits
+ * each request into requests of its own to the files below, on the same engine (block_io.h).
+ *
+ * Threads: the caller serialises all calls on one block (a device does by its lock), from any thread. `done` runs
+ * inside kick, complete or drain, never inside submit.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "lib/err.h"
+
+struct vm;
+
+enum { BLOCK_SECTOR = 512, BLOCK_SECTOR_SHIFT = 9 };
+
+enum block_op { BLOCK_READ, BLOCK_WRITE, BLOCK_FLUSH, BLOCK_DISCARD, BLOCK_WRITE_ZEROES };
+
+enum {
+	BLOCK_F_DURABLE = 1, /* WRITE, WRITE_ZEROES: on stable storage before done */
+	BLOCK_F_UNMAP = 2,   /* WRITE_ZEROES: may give the space back */
+};
+
+struct block_request {
+	enum block_op op;
+	uint32_t flags;
+	uint64_t offset, len; /* bytes, multiples of BLOCK_SECTOR, inside the disk; not for FLUSH */
+	struct iovec *iov;    /* READ, WRITE: len bytes, at most BLOCK_IOV_MAX; changed by the backend */
+	int niov;
+	void (*done)(struct block_request *r, int result); /* 0 or -errno; may submit others */
+
+	/* The backend's while in flight. */
+	struct block_request *next;
+	uint64_t pos, left;
+	struct iovec fill;
+	int result;
+	uint8_t step;
+	uint8_t file;
+};
+enum { BLOCK_IOV_MAX = 1024 };
+
+struct block;
+
+struct block_ops {
+	void (*submit)(struct block *b, struct block_request *r);
+	void (*kick)(struct block *b);
+	void (*complete)(struct block *b);
+	void (*drain)(struct block *b);
+	int (*start)(struct block *b, struct vm *vm, struct err *err);         /* may be NULL */
+	int (*resize)(struct block *b, uint64_t bytes, struct err *err);       /* may be NULL */
+	void (*close)(struct block *b);
+};
+
+struct block {
+	const struct block_ops *ops;
+	int event_fd;       /* owned; readable when complete has something to do */
+	uint64_t size;      /* bytes, a multiple of BLOCK_SECTOR, not 0 */
+	bool ro;
+	bool writethrough;  /* cache=writethrough: the guest sees no write cache by default */
+	char note[256];     /* something the user should know, for the log; "" if nothing */
+};
+
+struct block_config {
+	const char *backend; /* "file", "memory", "null"; NULL: file */
+	const char *path;    /* file */
+	uint64_t size;       /* memory, null */
+	bool ro;
+	const char *cache;   /* "writeback" (NULL), "writethrough", "none" (O_DIRECT), "unsafe" (flush does nothing) */
+	const char *aio;     /* "auto" (NULL: io_uring, else threads), "io_uring", "threads" */
+	uint32_t depth;      /* requests in flight at most */
+};
+
+/* Open one: the only step that takes names. 0 or -errno with a text that names the path. */
+int block_open(const struct block_config *c, struct block **ret, struct err *err);
+
+/* Create the threads that are needed; inside the jail, before system calls are filtered. vm->worker_isolate, when set,
+ * runs first in each of them. Without it they are created with the first request. */
+int block_start(struct block *b, struct vm *vm, struct err *err);
+
+static inline void block_submit(struct block *b, struct block_request *r) { b->ops->submit(b, r); }
+static inline void block_kick(struct block *b) { b->ops->kick(b); }
+static inline void block_complete(struct block *b) { b->ops->complete(b); }
+static inline void block_drain(struct block *b) { b->ops->drain(b); }
+
+/* Grow to `bytes` (the file is extended when it must be); 0: to the size the file has now. Never shrinks.
+ * 0 or -errno; size is the new one afterwards. */
+int block_resize(struct block *b, uint64_t bytes, struct err *err);
+void block_close(struct block *b); /* accepts NULL; drains first */
+
+/* For block_open. */
+int block_file_open(const struct block_config *c, struct block **ret, struct err *err);
+int block_null_open(const struct block_config *c, struct block **ret, struct err *err);
