@@ -83,19 +83,21 @@ int sock_connect_path(const char *path, int type, struct err *err)
 	return sock_connect_at(dirfd, slash ? slash + 1 : path, type, err);
 }
 
-int sock_wait(int fd, short events, unsigned long long deadline_ms)
+int sock_poll(struct pollfd *p, unsigned n, unsigned long long deadline_ms)
 {
-	struct pollfd p = { .fd = fd, .events = events };
-	int timeout = -1;
+	for (;;) {
+		int timeout = -1;
 
-	if (deadline_ms) {
-		unsigned long long now = loop_now_ns() / 1000000;
+		if (deadline_ms) {
+			unsigned long long now = loop_now_ns() / 1000000;
 
-		timeout = deadline_ms <= now ? 0 : (int)MIN(deadline_ms - now, 3600000ull);
+			timeout = deadline_ms <= now ? 0 : (int)MIN(deadline_ms - now, 3600000ull);
+		}
+		int r = poll(p, n, timeout);
+
+		if (r > 0 || (r == 0 && timeout < 3600000))
+			return r;
+		if (r < 0 && errno != EINTR)
+			return -errno;
 	}
-	int r = poll(&p, 1, timeout);
-
-	if (r < 0)
-		return -errno;
-	return r == 0 ? 0 : p.revents;
 }

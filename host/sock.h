@@ -16,6 +16,7 @@ int sock_connect_at(int dirfd, const char *name, int type, struct err *err);
 /* Connect to a path of any length. */
 int sock_connect_path(const char *path, int type, struct err *err);
 
-/* Wait until fd is ready for `events` (poll) or `deadline_ms` (CLOCK_MONOTONIC; 0: no deadline) has passed.
- * Returns the events, 0 on time-out, -errno otherwise (-EINTR included). */
-int sock_wait(int fd, short events, unsigned long long deadline_ms);
+struct pollfd;
+
+/* poll(2) until `deadline_ms` (CLOCK_MONOTONIC; 0: no deadline), going on after EINTR: as poll, or -errno. */
+int sock_poll(struct pollfd *p, unsigned n, unsigned long long deadline_ms);
