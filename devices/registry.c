@@ -9,10 +9,12 @@
 #include "lib/util.h"
 
 extern const struct device_ops virtio_rng_device;
+extern const struct device_ops virtio_blk_device;
 
 const struct device_ops *const device_registry[] = {
 	/* virtio */
 	&virtio_rng_device,
+	&virtio_blk_device,
 };
 const size_t device_registry_count = ARRAY_SIZE(device_registry);
 
