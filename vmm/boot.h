@@ -38,8 +38,11 @@ enum {
 
 enum { BOOT_MAX_DEVICES = 64 };
 
-/* A platform device to announce. Special treatment, by hid: "ACPI0013" (event device: its base is the port of
- * devices/ged.c), "VMGENCTR" (base is ignored). A NULL hid is skipped. */
+/* Hardware ids that the tables treat specially */
+#define BOOT_HID_GED "ACPI0013"     /* event device: its base is the port of devices/ged.c */
+#define BOOT_HID_VMGENID "CFFR0001" /* generation id: no range; guests know it by its compatible ids */
+
+/* A platform device to announce. One with a NULL hid is skipped. */
 struct boot_device {
 	const char *hid;  /* ACPI hardware id: "LNRO0005", "PNP0501", "QEMU0001" */
 	uint64_t base;    /* of its one range */

@@ -10,6 +10,7 @@
 #include "vmm/boot.h"
 
 #define X86_GDT 0x500ull
+#define X86_GDT_SIZE 48u
 #define X86_START_INFO 0x6000ull    /* PVH: hvm_start_info, module list, memory map; one page */
 #define X86_BOOT_PARAMS 0x7000ull   /* the "zero page" */
 #define X86_BOOT_STACK 0x8ff0ull    /* grows down to 0x8000 */
@@ -28,7 +29,8 @@
 #define X86_IOAPIC 0xFEC00000u
 #define X86_LAPIC 0xFEE00000u
 #define X86_IDENTITY_MAP 0xFFFBC000u /* KVM's own pages, given by vmm/kvm.c */
-#define X86_TSS 0xFFFBD000u
+#define X86_TSS 0xFFFBD000u          /* three pages */
+#define X86_KVM_PAGES_END 0xFFFC0000ull
 
 /* Selectors of the boot GDT, as Linux's 64-bit protocol wants them */
 enum { X86_SEL_CODE = 0x10, X86_SEL_DATA = 0x18, X86_SEL_TSS = 0x20 };
