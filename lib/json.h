@@ -3,16 +3,16 @@
  * JSON without allocation: a pull reader over a buffer in memory, and a writer into one.
  *
  * The reader gives one token per call and checks the grammar of RFC 8259 on the way: after the first error every call
- * returns JSON_ERROR, and nothing is ever taken for valid that is not. Strings are decoded in place (the text only
+ * returns JSON_TOKEN_ERROR, and nothing is ever taken for valid that is not. Strings are decoded in place (the text only
  * shrinks) and ended by a NUL, so tokens stay usable as long as the buffer; json_next therefore needs it writable.
  *
  *   json_init(&j, buf, len);
- *   if (json_next(&j, &t) != JSON_OBJECT) ...
- *   while (json_next(&j, &t) == JSON_KEY) {
- *           if (json_token_is(&t, "path")) { if (json_next(&j, &t) != JSON_STRING) ... }
+ *   if (json_next(&j, &t) != JSON_TOKEN_OBJECT) ...
+ *   while (json_next(&j, &t) == JSON_TOKEN_KEY) {
+ *           if (json_token_is(&t, "path")) { if (json_next(&j, &t) != JSON_TOKEN_STRING) ... }
  *           else json_skip(&j);
  *   }
- *   ok = t.type == JSON_OBJECT_END && json_next(&j, &t) == JSON_END;
+ *   ok = t.type == JSON_TOKEN_OBJECT_END && json_next(&j, &t) == JSON_TOKEN_END;
  *
  * Trust: every byte of the text is hostile. Depth is bounded by JSON_DEPTH_MAX, time is linear.
  * Limits, all stricter than the RFC: a string must not contain \u0000; bytes above 0x7f are passed through unchecked, and
@@ -25,23 +25,23 @@
 
 enum { JSON_DEPTH_MAX = 8 };
 
-enum json_type {
-	JSON_ERROR,
-	JSON_END, /* the whole text was one value */
-	JSON_OBJECT,
-	JSON_OBJECT_END,
-	JSON_ARRAY,
-	JSON_ARRAY_END,
-	JSON_KEY, /* a member's name; its value is the next token */
-	JSON_STRING,
-	JSON_NUMBER,
-	JSON_TRUE,
-	JSON_FALSE,
-	JSON_NULL,
+enum json_token_type {
+	JSON_TOKEN_ERROR,
+	JSON_TOKEN_END, /* the whole text was one value */
+	JSON_TOKEN_OBJECT,
+	JSON_TOKEN_OBJECT_END,
+	JSON_TOKEN_ARRAY,
+	JSON_TOKEN_ARRAY_END,
+	JSON_TOKEN_KEY, /* a member's name; its value is the next token */
+	JSON_TOKEN_STRING,
+	JSON_TOKEN_NUMBER,
+	JSON_TOKEN_TRUE,
+	JSON_TOKEN_FALSE,
+	JSON_TOKEN_NULL,
 };
 
 struct json_token {
-	enum json_type type;
+	enum json_token_type type;
 	const char *s; /* KEY, STRING: decoded, NUL-terminated; NUMBER: its text, not terminated */
 	size_t len;
 	bool is_int;
@@ -54,17 +54,15 @@ struct json {
 	unsigned depth;
 	uint32_t objects;  /* bit d: nesting level d is an object */
 	int expect;        /* what the grammar allows next (json.c) */
-	bool keep;         /* the token just given is to be given again (json_unread) */
-	struct json_token last;
-	const char *error; /* set with the first JSON_ERROR: static text */
+	const char *error; /* set with the first JSON_TOKEN_ERROR: static text */
 	size_t error_pos;
 };
 
 void json_init(struct json *j, char *buf, size_t len);
-enum json_type json_next(struct json *j, struct json_token *t); /* also returned in t->type */
+enum json_token_type json_next(struct json *j, struct json_token *t); /* also returned in t->type */
 bool json_token_is(const struct json_token *t, const char *s);  /* exactly this text, embedded length compared */
 
-/* Skip the next value with everything in it. Returns false after an error. */
+/* After a KEY: skip its value with everything in it. Returns false after an error. */
 bool json_skip(struct json *j);
 
 /* ---- writer: compact JSON on one line, always valid UTF-8 ---- */

@@ -10,9 +10,9 @@
  * Names are resolved by openat2 below `dirfd`: RESOLVE_BENEATH, so that a symbolic link that leads out, made by the
  * stream or there before, is an error; with `in_root` RESOLVE_IN_ROOT, for a directory that is the file system's root. Names with ".."
  * or a leading "/" are refused. A file is written under a temporary name and renamed when it is whole; tar_extract_abort removes the
- * temporary one. Times of directories are set when the stream leaves them, so they are right for depth-first streams
- * and TAR_EXTRACT_DEPTH levels.
- * Without CAP_CHOWN (not root) ownership is left alone.
+ * temporary one. A directory that exists keeps its mode, owner and time; those of new ones are
+ * set when the stream leaves them, so times are right for depth-first streams and TAR_EXTRACT_DEPTH levels.
+ * Directories that the stream does not mention are made with mode 0755. Without root ownership is left alone.
  */
 #pragma once
 #include <stdbool.h>
@@ -21,7 +21,7 @@
 #include "lib/err.h"
 #include "lib/tar.h"
 
-enum { TAR_EXTRACT_DEPTH = 64 };
+enum { TAR_EXTRACT_DEPTH = 128, TAR_EXTRACT_TEMP = 40 };
 
 struct tar_extract_options {
 	bool in_root;    /* dirfd is "/": absolute symbolic links in the way are followed inside it */
@@ -30,9 +30,10 @@ struct tar_extract_options {
 	gid_t gid;
 };
 
-struct tar_extract_dir { /* a directory whose time is to be set when the stream leaves it */
+struct tar_extract_dir { /* a new directory whose mode and time are to be set when the stream leaves it */
 	int fd;
 	size_t len; /* of its name, a prefix of `path` */
+	uint32_t mode;
 	int64_t mtime_s;
 	uint32_t mtime_ns;
 };
@@ -42,11 +43,12 @@ struct tar_extract {
 	struct tar_extract_options o;
 	bool chown;
 	struct tar_reader reader;
-	int parent;   /* directory of the file being written */
-	int file;     /* the file being written, or -1 */
-	char temp[48];
-	char base[256];
-	struct tar_entry e;
+	int parent;       /* directory of the entry being made, or -1 */
+	int file;         /* the file being written, or -1 */
+	char temp[TAR_EXTRACT_TEMP]; /* its name in `parent` until it is whole; empty: none */
+	unsigned counter; /* for the next temporary name */
+	struct tar_entry e;          /* name and link cleaned of "." and "//" */
+	const char *base; /* last component of e.name */
 	struct tar_extract_dir dirs[TAR_EXTRACT_DEPTH];
 	unsigned ndirs;
 	char path[TAR_PATH_MAX]; /* of the innermost of `dirs` */
