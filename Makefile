@@ -49,7 +49,7 @@ PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-agent
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
 TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
-HARNESS := $(call objs,$(wildcard tests/harness/*.c))
+HARNESS := $(B)/libharness.a
 LAB_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/lab/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZ_REPLAY := $(patsubst %.c,$(B)/%_replay,$(FUZZ_SRC))
@@ -80,7 +80,8 @@ $(B)/vmm/isolate.o: $(B)/seccomp_filter.h
 $(LIBCORE): $(call objs,$(LIB_SRC))
 $(LIBVMM): $(call objs,$(VMM_SRC))
 $(LIBHOST): $(call objs,$(HOST_SRC))
-$(LIBCORE) $(LIBVMM) $(LIBHOST):
+$(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -102,14 +103,14 @@ $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
 	$(CC) -static -no-pie -Wl,--gc-sections -s -o $@ $^
 
 # Every test may use any library; the archives are listed twice over by group.
-ALL_LIBS = -Wl,--start-group $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))
+ALL_LIBS = -Wl,--start-group $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))
 $(TESTS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
-	$(CC) $(LDFLAGS) -o $@ $< $(HARNESS) $(ALL_LIBS)
-$(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
+$(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 # A replay program runs the fuzz target over the files it is given.
 $(FUZZ_REPLAY): $(B)/%_replay: $(B)/%.o $(B)/tests/fuzz/replay.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
-	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(HARNESS) $(ALL_LIBS)
+	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(ALL_LIBS)
 
 setup:
 	@scripts/setup.sh
