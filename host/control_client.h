@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests to a running monitor over its control socket (vmm/control.h). */
+#pragma once
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "lib/err.h"
+#include "vmm/control.h"
+
+enum { CONTROL_REPLY_MS = 10000 };
+
+/* One request, one reply, on a connection of its own. deadline_ms: CLOCK_MONOTONIC, 0: none. Fails with the monitor's status and
+ * text, or with -ETIMEDOUT when it does not answer, -ECONNREFUSED or -ENOENT when it is gone. */
+int control_call(int dirfd, enum control_op op, uint64_t arg, uint64_t deadline_ms, struct control_reply *ret,
+		 struct err *err);
+
+/* The process that listens on the control socket, whether it answers or not: a pidfd and its pid, or -errno. */
+int control_monitor_pidfd(int dirfd, pid_t *ret_pid, struct err *err);
+
+/* End the monitor: by request, and if it does not take it by SIGKILL; then wait until it is gone. 0 also when it was gone. */
+int control_end_monitor(int dirfd, struct err *err);
+
+uint64_t control_deadline(uint64_t ms); /* so many ms from now */
