@@ -132,7 +132,8 @@ void virtio_set_queue_ready(struct virtio_device *vd, uint32_t q, bool ready)
 			virtio_fail(vd, "a queue with a bad size or address was enabled");
 			return;
 		}
-		st->next_avail = st->next_used = st->signalled_used = st->signalled_valid = 0;
+		st->next_avail = st->next_used = st->signalled_used = 0;
+		st->signalled_valid = 1;
 		st->ready = 1;
 		return;
 	}

@@ -205,13 +205,15 @@ bool vq_needs_interrupt(struct virtio_queue *q)
 
 	if (!st->ready)
 		return false;
+	if (valid && now == old)
+		return false;
+	st->signalled_used = now;
+	st->signalled_valid = 1;
 	/* Our used index must be visible before we look at what the driver wants: it writes its wish, then looks at
 	 * the index. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (!q->event_idx)
 		return mem_load_le16_acquire(q->mem, avail_flags(q), &v) == 0 && !(v & AVAIL_NO_INTERRUPT);
-	st->signalled_used = now;
-	st->signalled_valid = 1;
 	if (!valid)
 		return true;
 	if (mem_load_le16_acquire(q->mem, used_event(q), &v) < 0)

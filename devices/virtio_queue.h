@@ -29,8 +29,8 @@ enum { VQ_MAX_SIZE = 1024, VQ_MAX_INDIRECT = 1024 };
 	F(5, 1, u64, used)                   \
 	F(6, 1, u16, next_avail)             \
 	F(7, 1, u16, next_used)              \
-	F(8, 1, u16, signalled_used)         \
-	F(9, 1, u8, signalled_valid)
+	F(8, 1, u16, signalled_used)         /* next_used at the last vq_needs_interrupt */ \
+	F(9, 1, u8, signalled_valid)         /* 0: it has come full circle since */
 STATE_STRUCT(virtio_queue, VIRTIO_QUEUE_STATE);
 
 struct virtio_queue {
@@ -62,7 +62,7 @@ void vq_unpop(struct virtio_queue *q);
 bool vq_has_work(const struct virtio_queue *q);
 /* Return a request with `written` bytes in its writable part. 0 or -EFAULT. */
 int vq_push(struct virtio_queue *q, uint16_t head, uint32_t written);
-/* After pushes: must the driver be interrupted? (EVENT_IDX or the avail flags) */
+/* Must the driver be interrupted for what was pushed since the last call? (EVENT_IDX or the avail flags) */
 bool vq_needs_interrupt(struct virtio_queue *q);
 /* Ask for notifications again; returns true when requests arrived meanwhile: pop again. */
 bool vq_enable_notify(struct virtio_queue *q);

@@ -7,8 +7,17 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
 
-#define MIN(a, b) ({ __typeof__(a) min_a_ = (a); __typeof__(b) min_b_ = (b); min_a_ < min_b_ ? min_a_ : min_b_; })
-#define MAX(a, b) ({ __typeof__(a) max_a_ = (a); __typeof__(b) max_b_ = (b); max_a_ > max_b_ ? max_a_ : max_b_; })
+/* May be nested: each use has names of its own. */
+#define UTIL_CAT_(a, b) a##b
+#define UTIL_NAME_(a, n) UTIL_CAT_(a, n)
+#define UTIL_PICK_(a, op, b, n)                            \
+	({                                                 \
+		__typeof__(a) UTIL_NAME_(pick_a_, n) = (a); \
+		__typeof__(b) UTIL_NAME_(pick_b_, n) = (b); \
+		UTIL_NAME_(pick_a_, n) op UTIL_NAME_(pick_b_, n) ? UTIL_NAME_(pick_a_, n) : UTIL_NAME_(pick_b_, n); \
+	})
+#define MIN(a, b) UTIL_PICK_(a, <, b, __COUNTER__)
+#define MAX(a, b) UTIL_PICK_(a, >, b, __COUNTER__)
 
 #define KIB(n) ((uint64_t)(n) << 10)
 #define MIB(n) ((uint64_t)(n) << 20)

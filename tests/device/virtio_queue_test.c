@@ -36,7 +36,7 @@ static void place(struct fixture *f, uint16_t size)
 {
 	driver_place_queue(&f->d, 0, size);
 	f->st = (struct virtio_queue_state){
-		.size = size, .ready = 1, .desc = f->d.q[0].desc, .avail = f->d.q[0].avail, .used = f->d.q[0].used
+		.size = size, .ready = 1, .signalled_valid = 1, .desc = f->d.q[0].desc, .avail = f->d.q[0].avail, .used = f->d.q[0].used
 	};
 	f->q = (struct virtio_queue){ .st = &f->st, .mem = &f->m.vm.mem, .max_size = VQ_MAX_SIZE, .indirect = true };
 }
@@ -395,8 +395,10 @@ static void without_event_idx_the_avail_flag_suppresses_interrupts(void **ctx)
 {
 	struct fixture *f = *ctx;
 
+	assert_false(vq_needs_interrupt(&f->q)); /* nothing was pushed */
 	vq_push(&f->q, 0, 0);
 	assert_true(vq_needs_interrupt(&f->q));
+	assert_false(vq_needs_interrupt(&f->q));
 	machine_poke16(&f->m, f->st.avail, 1);
 	vq_push(&f->q, 0, 0);
 	assert_false(vq_needs_interrupt(&f->q));
@@ -419,7 +421,7 @@ static void with_event_idx_an_interrupt_comes_when_the_event_is_passed(void **ct
 
 	f->q.event_idx = true;
 	vq_push(&f->q, 0, 0);
-	assert_true(vq_needs_interrupt(&f->q)); /* nothing known yet */
+	assert_true(vq_needs_interrupt(&f->q));
 	assert_false(vq_needs_interrupt(&f->q)); /* nothing new */
 	machine_poke16(&f->m, used_event, 3);
 	vq_push(&f->q, 0, 0);

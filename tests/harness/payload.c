@@ -17,6 +17,20 @@ void payload_require_kvm(void)
 		skip();
 }
 
+enum { CR0_PE = 1, CR4_PSE = 1 << 4, PAGE_DIRECTORY = 0x1000 };
+#define CR0_PG 0x80000000u
+
+/* The lab's emulated processors corrupt memory now and then when several of them run guests without paging, so all
+ * 4 GiB are mapped one to one in pages of 4 MiB. */
+static void write_page_directory(struct vm *vm)
+{
+	uint32_t entry[1024];
+
+	for (uint32_t i = 0; i < 1024; i++)
+		entry[i] = i << 22 | 0x83; /* present, writable, large */
+	assert_int_equal(mem_write(&vm->mem, GPA(PAGE_DIRECTORY), entry, sizeof(entry)), 0);
+}
+
 static void enter(const struct vcpu *v)
 {
 	struct kvm_segment code = { .limit = 0xffffffff, .selector = 8, .type = 11, .present = 1, .db = 1, .s = 1, .g = 1 };
@@ -36,7 +50,9 @@ static void enter(const struct vcpu *v)
 	s.cs = code;
 	s.ds = s.es = s.fs = s.gs = s.ss = data;
 	s.idt.limit = 0;
-	s.cr0 |= 1;
+	s.cr3 = PAGE_DIRECTORY;
+	s.cr4 |= CR4_PSE;
+	s.cr0 |= CR0_PE | CR0_PG;
 	assert_int_equal(ioctl(v->fd, KVM_SET_SREGS, &s), 0);
 	assert_int_equal(ioctl(v->fd, KVM_SET_REGS, &regs), 0);
 	assert_int_equal(ioctl(v->fd, KVM_SET_MP_STATE, &runnable), 0);
@@ -58,6 +74,7 @@ void payload_init(struct vm *vm, uint32_t nvcpus, const void *code, size_t len)
 	must(mem_init(&vm->mem, vm->vm_fd, PAYLOAD_MEMORY, &err), &err);
 	must(vcpu_create_all(vm, nvcpus, &err), &err);
 	assert_int_equal(mem_write(&vm->mem, GPA(PAYLOAD_START), code, len), 0);
+	write_page_directory(vm);
 	for (uint32_t i = 0; i < nvcpus; i++)
 		enter(&vm->vcpu[i]);
 }
