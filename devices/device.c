@@ -82,6 +82,8 @@ static int plug(struct device *d, struct err *err)
 		if (r < 0)
 			return r;
 	}
+	if (ops->bus != DEVICE_VIRTIO && ops->size == 0) /* without registers */
+		return 0;
 	switch (ops->bus) {
 	case DEVICE_PIO:
 		return bus_add(bus, BUS_PIO, d->base, ops->size, &glue_ops, d, d->name, err);

@@ -8,10 +8,21 @@
 #include "devices/device.h"
 #include "lib/util.h"
 
+extern const struct device_ops serial_device;
+extern const struct device_ops i8042_device;
+extern const struct device_ops pvpanic_device;
+extern const struct device_ops ged_device;
+extern const struct device_ops vmgenid_device;
 extern const struct device_ops virtio_rng_device;
 extern const struct device_ops virtio_blk_device;
 
 const struct device_ops *const device_registry[] = {
+	/* platform */
+	&serial_device,
+	&i8042_device,
+	&pvpanic_device,
+	&ged_device,
+	&vmgenid_device,
 	/* virtio */
 	&virtio_rng_device,
 	&virtio_blk_device,

@@ -30,20 +30,20 @@ static const uint32_t mtrr_fixed[] = { 0x250, 0x258, 0x259, 0x268, 0x269, 0x26a,
 
 int msr_set_boot(int vcpu_fd, struct err *err)
 {
-	struct {
-		struct kvm_msrs head;
-		struct kvm_msr_entry entry[2];
-	} m = {
-		.head.nmsrs = 2,
-		.entry = { { .index = MSR_MISC_ENABLE, .data = MISC_FAST_STRINGS },
-			   { .index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE_WB } },
-	};
-	int n = ioctl(vcpu_fd, KVM_SET_MSRS, &m);
+	union {
+		struct kvm_msrs msrs;
+		uint8_t room[sizeof(struct kvm_msrs) + 2 * sizeof(struct kvm_msr_entry)];
+	} u = { .msrs.nmsrs = 2 };
+	struct kvm_msr_entry *e = u.msrs.entries;
+	int n;
 
+	e[0] = (struct kvm_msr_entry){ .index = MSR_MISC_ENABLE, .data = MISC_FAST_STRINGS };
+	e[1] = (struct kvm_msr_entry){ .index = MSR_MTRR_DEF_TYPE, .data = MTRR_ENABLE_WB };
+	n = ioctl(vcpu_fd, KVM_SET_MSRS, &u);
 	if (n < 0)
 		return err_errno(err, -errno, "KVM_SET_MSRS");
-	if (n < (int)m.head.nmsrs)
-		return err_set(err, -ENOTSUP, "KVM refuses to set MSR 0x%x", m.entry[n].index);
+	if (n < (int)u.msrs.nmsrs)
+		return err_set(err, -ENOTSUP, "KVM refuses to set MSR 0x%x", e[n].index);
 	return 0;
 }
 

@@ -60,16 +60,16 @@ static int write_page_tables(struct mem *m)
 /* 0 with the list's address in *ret, or 0 there when the host has no randomness to give without waiting. */
 static int write_seed(struct mem *m, uint64_t *ret)
 {
-	struct {
+	union {
 		struct setup_data head;
-		uint8_t seed[SEED_SIZE];
+		uint8_t bytes[sizeof(struct setup_data) + SEED_SIZE];
 	} d = { .head = { .type = SETUP_RNG_SEED, .len = SEED_SIZE } };
 	int r;
 
 	*ret = 0;
-	if (getrandom(d.seed, sizeof(d.seed), GRND_NONBLOCK) != sizeof(d.seed))
+	if (getrandom(d.head.data, SEED_SIZE, GRND_NONBLOCK) != SEED_SIZE)
 		return 0;
-	r = mem_write(m, GPA(X86_SETUP_DATA), &d, offsetof(__typeof__(d), seed) + SEED_SIZE);
+	r = mem_write(m, GPA(X86_SETUP_DATA), d.bytes, sizeof(d.bytes));
 	explicit_bzero(&d, sizeof(d));
 	*ret = X86_SETUP_DATA;
 	return r;

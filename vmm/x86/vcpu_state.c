@@ -16,7 +16,6 @@
  * Trust: the input is hostile. All records are checked for known id, range, size and completeness first; values are
  * KVM's to refuse. An MSR that this host's KVM does not know is an error unless it holds zero.
  */
-/* syscalls(main): ioctl */
 #include "vmm/x86/vcpu_state.h"
 
 #include <errno.h>
@@ -149,30 +148,28 @@ static struct work *work_new(int kvm_fd, int vm_fd, const int *vcpu_fd, uint32_t
 /* Read what can be read; an MSR that KVM lists but does not give is left out. Returns bytes in buf.msrs.entries. */
 static int get_msrs(struct work *w, int fd)
 {
-	struct kvm_msrs *m = &w->buf.msrs;
-	struct kvm_msr_entry *e = m->entries;
+	union {
+		struct kvm_msrs msrs;
+		uint8_t room[sizeof(struct kvm_msrs) + MSR_MAX * sizeof(struct kvm_msr_entry)];
+	} in;
+	struct kvm_msr_entry *e = in.msrs.entries;
 	uint32_t kept = 0;
 
+	/* KVM stops at the first MSR that it cannot read: go on behind it. */
 	for (uint32_t next = 0; next < (uint32_t)w->nmsrs;) {
 		uint32_t want = (uint32_t)w->nmsrs - next;
 		int got;
 
-		/* KVM_GET_MSRS starts at entries[0]: read in place there, then move behind what is kept. */
-		struct {
-			struct kvm_msrs head;
-			struct kvm_msr_entry entry[MSR_MAX];
-		} in;
-
-		memset(&in.head, 0, sizeof(in.head));
-		in.head.nmsrs = want;
+		memset(&in.msrs, 0, sizeof(in.msrs));
+		in.msrs.nmsrs = want;
 		for (uint32_t i = 0; i < want; i++)
-			in.entry[i] = (struct kvm_msr_entry){ .index = w->msr[next + i] };
+			e[i] = (struct kvm_msr_entry){ .index = w->msr[next + i] };
 		got = ioctl(fd, KVM_GET_MSRS, &in);
 		if (got < 0)
 			return -errno;
-		memcpy(e + kept, in.entry, (size_t)got * sizeof(e[0]));
+		memcpy(w->buf.msrs.entries + kept, e, (size_t)got * sizeof(e[0]));
 		kept += (uint32_t)got;
-		next += (uint32_t)got + 1; /* the first that failed is skipped */
+		next += (uint32_t)got + 1;
 	}
 	return (int)(kept * sizeof(e[0]));
 }
