@@ -4,7 +4,8 @@
  *
  * Opening checks what is there (a directory, a FIFO, an odd size each get their sentence) and takes a flock: exclusive
  * to write, shared to read. So a disk can be used for writing by one monitor only, and images shared
- * read-only by many. The lock goes with the descriptor: a monitor that dies leaves none behind.
+ * read-only by many. The lock goes with the descriptor, which is therefore not the one the engine uses: the kernel
+ * takes a ring apart some time after its process is gone, and until then the ring's files, and their locks, live on.
  *
  * Size: a multiple of 512. A read-only image that is not is used without its last bytes, with a note for the log; one
  * that can be written is refused, since a guest that fills it would lose data.
@@ -38,6 +39,7 @@ struct block_file {
 	struct block b;
 	struct block_io *io;
 	int fd;        /* owned, holds the lock */
+	int io_fd;     /* owned, the same file for the engine */
 	int direct_fd; /* owned, -1 without cache=none */
 	bool regular;  /* can be extended */
 	bool unsafe;   /* cache=unsafe: nothing waits for the storage */
@@ -149,6 +151,7 @@ static void file_close(struct block *b)
 	if (f->io)
 		f->io->ops->close(f->io);
 	fd_close(f->direct_fd);
+	fd_close(f->io_fd);
 	fd_close(f->fd);
 	fd_close(b->event_fd);
 	free(f);
@@ -243,11 +246,21 @@ static int set_size(struct block_file *f, const char *path, struct err *err)
 	return 0;
 }
 
+/* Open what f->fd is once more, whatever its name has come to mean. */
+static int reopen(const struct block_file *f, int flags)
+{
+	char path[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", f->fd);
+	fd = open(path, (f->b.ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | flags);
+	return fd < 0 ? -errno : fd;
+}
+
 static int open_path(struct block_file *f, const char *path, bool direct, struct err *err)
 {
-	int flags = (f->b.ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int flags = (f->b.ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK; /* a FIFO */
 	struct stat st;
-	char again[32];
 	int r;
 
 	/* Before opening: it would wake whoever is at the other end of a FIFO. */
@@ -265,18 +278,17 @@ static int open_path(struct block_file *f, const char *path, bool direct, struct
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
 		return err_set(err, -EINVAL, "'%s' is %s: a disk is a file or a block device", path, kind_name(st.st_mode));
 	f->regular = S_ISREG(st.st_mode);
-	r = fd_set_nonblock(f->fd, 0);
-	if (r < 0)
-		return err_errno(err, r, "fcntl '%s'", path);
 	r = lock_file(f, path, &st, err);
 	if (r < 0)
 		return r;
+	f->io_fd = reopen(f, 0);
+	if (f->io_fd < 0)
+		return err_errno(err, f->io_fd, "open '%s' by /proc/self/fd", path);
 	if (direct) {
-		/* The same file, whatever the name has come to mean. */
-		snprintf(again, sizeof(again), "/proc/self/fd/%d", f->fd);
-		f->direct_fd = open(again, (f->b.ro ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_DIRECT);
+		f->direct_fd = reopen(f, O_DIRECT);
 		if (f->direct_fd < 0)
-			return err_errno(err, -errno, "open '%s' without the page cache (cache=writeback works everywhere)", path);
+			return err_errno(err, f->direct_fd, "open '%s' without the page cache (cache=writeback works everywhere)",
+					 path);
 	}
 	return set_size(f, path, err);
 }
@@ -288,6 +300,9 @@ static int open_memory(struct block_file *f, uint64_t size, struct err *err)
 		return err_errno(err, -errno, "memfd_create");
 	if (ftruncate(f->fd, (off_t)size) < 0)
 		return err_errno(err, -errno, "a disk of %" PRIu64 " bytes in memory", size);
+	f->io_fd = reopen(f, 0);
+	if (f->io_fd < 0)
+		return err_errno(err, f->io_fd, "open the memory disk by /proc/self/fd");
 	f->regular = true;
 	f->b.size = size;
 	return 0;
@@ -295,7 +310,7 @@ static int open_memory(struct block_file *f, uint64_t size, struct err *err)
 
 static int open_engine(struct block_file *f, const struct block_config *c, struct err *err)
 {
-	int files[BLOCK_IO_FILES] = { f->fd, f->direct_fd };
+	int files[BLOCK_IO_FILES] = { f->io_fd, f->direct_fd };
 	int n = f->direct_fd >= 0 ? 2 : 1;
 	const char *aio = c->aio ? c->aio : "auto";
 	struct err why = ERR_INIT;
@@ -341,7 +356,7 @@ int block_file_open(const struct block_config *c, struct block **ret, struct err
 		return err_errno(err, -ENOMEM, "disk");
 	f->b.ops = &file_ops;
 	f->b.ro = c->ro;
-	f->b.event_fd = f->fd = f->direct_fd = -1;
+	f->b.event_fd = f->fd = f->io_fd = f->direct_fd = -1;
 	f->b.writethrough = strcmp(cache, "writethrough") == 0;
 	f->unsafe = strcmp(cache, "unsafe") == 0;
 	r = c->path ? open_path(f, c->path, strcmp(cache, "none") == 0, err) : open_memory(f, c->size, err);

@@ -16,24 +16,18 @@
  */
 /* syscalls(main): io_uring_enter read write */
 /* syscalls(vcpu): io_uring_enter write */
+#include "devices/backend/block_uring.h"
+
 #include <errno.h>
-#include <liburing.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "devices/backend/block_io.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
 enum { SQ_ENTRIES = 128, REAP_BATCH = 32 };
-
-struct block_uring {
-	struct block_io io;
-	struct io_uring ring;
-	struct block_request *head, *tail; /* not in the submission ring yet */
-};
 
 static struct block_uring *uring_of(struct block_io *io)
 {
