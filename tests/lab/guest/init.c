@@ -4,13 +4,17 @@
  *
  * How it works: the initramfs holds this program and the kernel modules in /modules, named in load order. Four
  * virtio-serial ports of one controller lead to tests/lab/lab on the host:
- *   1 control   in: the request, fields that end in NUL, the last one "end"; out: one line when all is over
+ *   1 control   out: "ready", then "start" when the request is understood, then one last line when all is over;
+ *               in: the request, fields that end in NUL, the last one "end"
  *   2 input     the command's stdin, when the request has "stdin="
  *   3, 4        its stdout and stderr, raw bytes
- * Request fields: "time=SECONDS.NANOSECONDS", "stdin=", "tmpfs=DIR", "overlay=DIR" (host's files below, writes
- * go to RAM), "out=DIR" (the writable share), "cwd=DIR", "env=K=V", "arg=WORD".
+ * Request fields: "time=SECONDS.NANOSECONDS", "seed=HEX", "stdin=", "tmpfs=DIR", "overlay=DIR" (host's files below,
+ * writes go to RAM), "out=DIR" (the writable share), "cwd=DIR", "env=K=V", "arg=WORD".
  * The last line is "exit STATUS OUT ERR": the status as a shell counts it and the bytes sent on ports 3 and 4. The
  * host counts them, since different ports are not ordered among each other.
+ *
+ * The host saves the machine at "ready" and starts later labs from there, so whatever does not depend on the request
+ * comes before it, and clock and random numbers are set after it.
  *
  * The command gets pipes, not the ports: a port can be opened once only, so /dev/stderr would fail. Its stragglers
  * are killed when it ends.
@@ -22,6 +26,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/random.h>
 #include <net/if.h>
 #include <poll.h>
 #include <signal.h>
@@ -43,7 +48,7 @@
 #include <unistd.h>
 
 enum { PORT_CONTROL = 1, PORT_IN, PORT_OUT, PORT_ERR };
-enum { REQUEST_MAX = 2 << 20, FIELDS_MAX = 8192, CHUNK = 32 << 10, PORT_TRIES = 10000, NOFILE_MAX = 1 << 20 };
+enum { REQUEST_MAX = 2 << 20, FIELDS_MAX = 8192, CHUNK = 32 << 10, SEED_MAX = 256, PORT_TRIES = 10000, NOFILE_MAX = 1 << 20 };
 
 /* One direction of a pump: read from, a buffer, write to. */
 struct stream {
@@ -179,6 +184,24 @@ static void set_clock(const char *text)
 	clock_settime(CLOCK_REALTIME, &ts);
 }
 
+/* Labs that start from one saved machine must not draw the same numbers. */
+static void seed_random(const char *hex)
+{
+	struct {
+		struct rand_pool_info info;
+		unsigned char bytes[SEED_MAX];
+	} seed = { .info = { 0 } };
+	int n = 0;
+	for (unsigned int byte; n < SEED_MAX && sscanf(hex + 2 * n, "%2x", &byte) == 1; n++)
+		((unsigned char *)seed.info.buf)[n] = (unsigned char)byte;
+	seed.info.buf_size = n;
+	seed.info.entropy_count = n * 8;
+	int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &seed) < 0 || ioctl(fd, RNDRESEEDCRNG) < 0)
+		die("random seed: %s", strerror(errno));
+	close(fd);
+}
+
 static void loopback_up(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -195,6 +218,26 @@ static void write_file(const char *path, const char *text)
 		dprintf(2, "lab-init: %s: %s\n", path, strerror(errno));
 	if (fd >= 0)
 		close(fd);
+}
+
+static void make_devices(void)
+{
+	make_dir("/dev/pts");
+	make_dir("/dev/shm");
+	mount_at("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=620,ptmxmode=666");
+	mount_at("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=75%");
+	mount_at("cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NOEXEC | MS_NODEV, NULL);
+	static const char *const links[][2] = { { "/proc/self/fd", "/dev/fd" },
+						{ "/proc/self/fd/0", "/dev/stdin" },
+						{ "/proc/self/fd/1", "/dev/stdout" },
+						{ "/proc/self/fd/2", "/dev/stderr" } };
+	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
+		(void)!symlink(links[i][0], links[i][1]);
+	static const char *const open_to_all[] = { "/dev/kvm", "/dev/vhost-vsock", "/dev/userfaultfd", "/dev/net/tun",
+						   "/dev/ptmx" };
+	for (size_t i = 0; i < sizeof(open_to_all) / sizeof(open_to_all[0]); i++)
+		if (chmod(open_to_all[i], 0666) < 0)
+			dprintf(2, "lab-init: %s: %s\n", open_to_all[i], strerror(errno));
 }
 
 /* The host's directory below, RAM above. */
@@ -221,10 +264,7 @@ static void mount_overlay(const char *dir, int nr)
 static void make_root(char **fields)
 {
 	char path[4200];
-	make_dir("/host");
-	make_dir("/ram");
 	mount_at("host", "/host", "9p", MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose");
-	mount_at("ram", "/ram", "tmpfs", 0, "mode=755,size=75%");
 	int nr = 0;
 	for (char **f = fields; *f; f++) {
 		const char *dir = value_of(*f, "overlay");
@@ -247,26 +287,6 @@ static void make_root(char **fields)
 	}
 	if (chdir("/host") < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0)
 		die("switch root: %s", strerror(errno));
-}
-
-static void make_devices(void)
-{
-	make_dir("/dev/pts");
-	make_dir("/dev/shm");
-	mount_at("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=620,ptmxmode=666");
-	mount_at("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777,size=75%");
-	mount_at("cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NOEXEC | MS_NODEV, NULL);
-	static const char *const links[][2] = { { "/proc/self/fd", "/dev/fd" },
-						{ "/proc/self/fd/0", "/dev/stdin" },
-						{ "/proc/self/fd/1", "/dev/stdout" },
-						{ "/proc/self/fd/2", "/dev/stderr" } };
-	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
-		(void)!symlink(links[i][0], links[i][1]);
-	static const char *const open_to_all[] = { "/dev/kvm", "/dev/vhost-vsock", "/dev/userfaultfd", "/dev/net/tun",
-						   "/dev/ptmx" };
-	for (size_t i = 0; i < sizeof(open_to_all) / sizeof(open_to_all[0]); i++)
-		if (chmod(open_to_all[i], 0666) < 0)
-			dprintf(2, "lab-init: %s: %s\n", open_to_all[i], strerror(errno));
 }
 
 static pid_t start_command(char **fields, int in, int out, int err)
@@ -416,22 +436,30 @@ int main(void)
 		dup2(console, fd);
 	load_modules();
 
+	make_devices();
+	make_dir("/host");
+	make_dir("/ram");
+	mount_at("ram", "/ram", "tmpfs", 0, "mode=755,size=75%");
+	loopback_up();
+	(void)!sethostname("lab", 3);
+	write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
+
 	int control = open_port(PORT_CONTROL);
+	int input = open_port(PORT_IN);
+	out.to = open_port(PORT_OUT);
+	err.to = open_port(PORT_ERR);
+	dprintf(control, "ready\n");
 	read_request(control, request, fields);
 	bool want_stdin = false;
 	for (char **f = fields; *f; f++) {
 		if (value_of(*f, "time"))
 			set_clock(value_of(*f, "time"));
+		if (value_of(*f, "seed"))
+			seed_random(value_of(*f, "seed"));
 		want_stdin |= value_of(*f, "stdin") != NULL;
 	}
-	out.to = open_port(PORT_OUT);
-	err.to = open_port(PORT_ERR);
+	dprintf(control, "start\n");
 	make_root(fields);
-	make_devices();
-	loopback_up();
-	(void)!sethostname("lab", 3);
-	write_file("/proc/sys/vm/unprivileged_userfaultfd", "1");
-	write_file("/proc/sys/net/ipv4/ping_group_range", "0 2147483647");
 
 	sigset_t chld;
 	sigemptyset(&chld);
@@ -446,7 +474,7 @@ int main(void)
 	in.from = in.to = -1;
 	if (want_stdin) {
 		pipe_pair(pin);
-		in.from = open_port(PORT_IN);
+		in.from = input;
 		in.to = pin[1];
 		in.eof = false;
 		set_nonblock(in.from);
