@@ -379,3 +379,19 @@ int agent_flush_wait(struct agent_conn *c, uint64_t deadline_ms, struct err *err
 			return r;
 	}
 }
+
+void agent_put_string(FILE *f, const char *s)
+{
+	fputc('"', f);
+	for (; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c == '"' || c == '\\')
+			fprintf(f, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(f, "\\u%04x", c);
+		else
+			fputc(c, f);
+	}
+	fputc('"', f);
+}

@@ -13,6 +13,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "guest/proto.h"
 #include "lib/err.h"
@@ -81,3 +82,6 @@ void agent_frame_put_filled(struct agent_conn *c, uint8_t type, size_t n);
 int agent_flush(struct agent_conn *c);
 /* Wait until all is out. */
 int agent_flush_wait(struct agent_conn *c, uint64_t deadline_ms, struct err *err);
+
+/* A JSON string of a request. Bytes above 0x7f go as they are: what a user types need not be UTF-8, and the agent takes it. */
+void agent_put_string(FILE *f, const char *s);

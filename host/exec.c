@@ -17,27 +17,10 @@
 
 /* ---- the request ---- */
 
-/* A string as it is, bytes above 0x7f too: what the user typed need not be UTF-8, and the agent takes it. */
-static void put_string(FILE *f, const char *s)
-{
-	fputc('"', f);
-	for (; *s; s++) {
-		unsigned char c = (unsigned char)*s;
-
-		if (c == '"' || c == '\\')
-			fprintf(f, "\\%c", c);
-		else if (c < 0x20)
-			fprintf(f, "\\u%04x", c);
-		else
-			fputc(c, f);
-	}
-	fputc('"', f);
-}
-
 static void put_member(FILE *f, const char *key, const char *value)
 {
 	fprintf(f, ",\"%s\":", key);
-	put_string(f, value);
+	agent_put_string(f, value);
 }
 
 static int put_env_entry(FILE *f, const char *entry, unsigned *n, struct err *err)
@@ -54,14 +37,14 @@ static int put_env_entry(FILE *f, const char *entry, unsigned *n, struct err *er
 	if ((*n)++)
 		fputc(',', f);
 	if (eq) {
-		put_string(f, entry);
+		agent_put_string(f, entry);
 		return 0;
 	}
 	_cleanup_free_ char *both = NULL;
 
 	if (asprintf(&both, "%s=%s", entry, ours) < 0)
 		return err_set(err, -ENOMEM, "out of memory");
-	put_string(f, both);
+	agent_put_string(f, both);
 	return 0;
 }
 
@@ -96,7 +79,7 @@ int exec_make_request(const struct exec_spec *spec, char **ret, size_t *ret_len,
 	for (size_t i = 0; spec->argv[i]; i++) {
 		if (i)
 			fputc(',', f);
-		put_string(f, spec->argv[i]);
+		agent_put_string(f, spec->argv[i]);
 	}
 	fputc(']', f);
 	int r = put_env(f, spec, err);

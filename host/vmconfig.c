@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,30 +71,80 @@ long vmdir_read_file(int dirfd, const char *name, size_t max, char **ret_data, s
 	return read_fd(fd, name, max, ret_data, err);
 }
 
+/* The strings of struct vm_config, by name. */
+static const struct {
+	const char *key;
+	size_t offset;
+} strings[] = {
+	{ "image", offsetof(struct vm_config, image) },     { "user", offsetof(struct vm_config, user) },
+	{ "cwd", offsetof(struct vm_config, cwd) },         { "kernel", offsetof(struct vm_config, kernel) },
+	{ "command", offsetof(struct vm_config, command) },
+};
+
+static char **string_member(const struct vm_config *c, size_t i)
+{
+	return (char **)((uintptr_t)c + strings[i].offset);
+}
+
 int vmdir_write_config(const struct vmdir *d, const struct vm_config *c, struct err *err)
 {
-	json_t *o = json_pack("{s:i s:s s:I s:I s:I s:s s:s s:s s:b}", "version", CONFIG_VERSION, "id", d->id, "created_ms",
+	json_t *o = json_pack("{s:i s:s s:I s:I s:I s:b}", "version", CONFIG_VERSION, "id", d->id, "created_ms",
 			      (json_int_t)c->created_ms, "cpus", (json_int_t)c->cpus, "memory", (json_int_t)c->memory,
-			      "image", c->image ? c->image : "", "kernel", c->kernel ? c->kernel : "", "command",
-			      c->command ? c->command : "", "keep", c->keep);
+			      "keep", c->keep);
+
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
+		const char *v = *string_member(c, i) ? *string_member(c, i) : "";
+
+		/* What is not UTF-8 (a path, the command) is here for people only. */
+		if (json_object_set_new(o, strings[i].key, json_string(v)) < 0)
+			json_object_set_new(o, strings[i].key, json_string("?"));
+	}
 	_cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
 
 	json_decref(o);
 	if (!text)
-		return err_set(err, -EINVAL, "%s: a path or the command is not valid UTF-8", VMDIR_CONFIG);
+		return err_set(err, -ENOMEM, "%s: out of memory", VMDIR_CONFIG);
 	int r = vmdir_write_file(d->fd, VMDIR_CONFIG, text, strlen(text), err);
 
-	return r < 0 ? err_prefix(err, "%s: ", d->path), r : 0;
+	if (r < 0)
+		err_prefix(err, "%s: ", d->path);
+	return r;
+}
+
+static int take_config(json_t *o, struct vm_config *ret)
+{
+	json_int_t created, cpus, memory;
+	const char *id;
+	int version, keep;
+
+	if (json_unpack(o, "{s:i s:s s:I s:I s:I s:b}", "version", &version, "id", &id, "created_ms", &created, "cpus",
+			&cpus, "memory", &memory, "keep", &keep) < 0)
+		return -EINVAL;
+	if (version != CONFIG_VERSION || strlen(id) > VMDIR_ID_MAX || cpus < 0 || memory < 0)
+		return -EINVAL;
+	ret->created_ms = created;
+	ret->cpus = (uint64_t)cpus;
+	ret->memory = (uint64_t)memory;
+	ret->keep = keep;
+	snprintf(ret->id, sizeof(ret->id), "%s", id);
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
+		const char *v = json_string_value(json_object_get(o, strings[i].key));
+
+		if (!v)
+			return -EINVAL;
+		*string_member(ret, i) = strdup(v);
+		if (!*string_member(ret, i))
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 int vmdir_read_config(int dirfd, struct vm_config *ret, struct err *err)
 {
 	_cleanup_free_ char *data = NULL;
-	long n = vmdir_read_file(dirfd, VMDIR_CONFIG, VMDIR_FILE_MAX, &data, err);
+	struct vm_config c = { 0 };
 	json_error_t e;
-	const char *id, *image, *kernel, *command;
-	json_int_t created, cpus, memory;
-	int version, keep;
+	long n = vmdir_read_file(dirfd, VMDIR_CONFIG, VMDIR_FILE_MAX, &data, err);
 
 	if (n < 0)
 		return (int)n;
@@ -100,32 +152,21 @@ int vmdir_read_config(int dirfd, struct vm_config *ret, struct err *err)
 
 	if (!o)
 		return err_set(err, -EINVAL, "'%s' line %d: %s", VMDIR_CONFIG, e.line, e.text);
-	int bad = json_unpack(o, "{s:i s:s s:I s:I s:I s:s s:s s:s s:b}", "version", &version, "id", &id, "created_ms",
-			      &created, "cpus", &cpus, "memory", &memory, "image", &image, "kernel", &kernel, "command",
-			      &command, "keep", &keep) < 0 || version != CONFIG_VERSION || strlen(id) > VMDIR_ID_MAX ||
-		  cpus < 0 || memory < 0;
+	int r = take_config(o, &c);
 
-	if (bad) {
-		json_decref(o);
-		return err_set(err, -EINVAL, "'%s' is not one of this version", VMDIR_CONFIG);
-	}
-	*ret = (struct vm_config){ .created_ms = created, .cpus = (uint64_t)cpus, .memory = (uint64_t)memory,
-				   .image = strdup(image), .kernel = strdup(kernel), .command = strdup(command),
-				   .keep = keep };
-	snprintf(ret->id, sizeof(ret->id), "%s", id);
 	json_decref(o);
-	if (!ret->image || !ret->kernel || !ret->command) {
-		vm_config_finish(ret);
-		return err_set(err, -ENOMEM, "out of memory");
+	if (r < 0) {
+		vm_config_finish(&c);
+		return err_set(err, r, "'%s' is not one of this version", VMDIR_CONFIG);
 	}
+	*ret = c;
 	return 0;
 }
 
 void vm_config_finish(struct vm_config *c)
 {
-	free(c->image);
-	free(c->kernel);
-	free(c->command);
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++)
+		free(*string_member(c, i));
 	*c = (struct vm_config){ 0 };
 }
 

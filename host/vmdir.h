@@ -53,6 +53,7 @@ struct vm_config {
 	uint64_t cpus;
 	uint64_t memory;      /* bytes */
 	char *image;          /* name or path; "none" */
+	char *user, *cwd;     /* of commands, by the image; "" when it says nothing */
 	char *kernel;
 	char *command;        /* the first one, for people: words joined by blanks, cut */
 	bool keep;

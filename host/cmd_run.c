@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * coffer run: boots a VM, runs a command in it, passes on what it says and how it ends, and removes the VM.
+ *
+ * Who ends what: the monitor dies with this process (parent-death signal; the guardian removes what is left), unless
+ * --keep; a signal before the command runs ends the boot; afterwards session.h says what it does.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/agent_client.h"
+#include "host/cmd.h"
+#include "host/control_client.h"
+#include "host/exec.h"
+#include "host/exec_options.h"
+#include "host/guardian.h"
+#include "host/launch.h"
+#include "host/overlay_disk.h"
+#include "host/progress.h"
+#include "host/result.h"
+#include "host/signals.h"
+#include "host/sock.h"
+#include "lib/fd.h"
+#include "lib/loop.h"
+#include "lib/util.h"
+
+enum { COMMAND_TEXT_MAX = 200, POWEROFF_MS = 20000 };
+
+struct run_options {
+	struct launch_options l;
+	struct exec_options e;
+	bool help;
+};
+
+static const struct opt options[] = {
+	OPT_U64(struct run_options, l.cpus, "cpus", 0, "N", 1, VM_MAX_VCPUS, "processors of the VM (1)"),
+	OPT_SIZE(struct run_options, l.memory, "memory", 'm', "SIZE", MIB(LAUNCH_MEMORY_MIN_MIB), GIB(1024), MIB(1),
+		 "memory of the VM (512M)"),
+	OPT_STRING(struct run_options, l.image, "image", 0, "NAME|PATH",
+		   "root disk: an image's name, or a file (with a / in it); 'none' runs in the initramfs (debian)"),
+	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro]", "further disk: /dev/vdc and so on, with an image (repeatable)"),
+	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
+		 "how much the VM can write to its root at most (16G)"),
+	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
+	OPT_STRING(struct run_options, l.initrd, "initrd", 0, "FILE", "initramfs in place of Coffer's own; it must start coffer-agent"),
+	OPT_STRING(struct run_options, l.append, "append", 0, "WORDS", "more words for the kernel's command line"),
+	EXEC_OPTIONS(struct run_options, e),
+	OPT_STRING(struct run_options, l.name, "name", 0, "ID", "name of the VM (random)"),
+	OPT_BOOL(struct run_options, l.keep, "keep", 0, "let the VM run on after the command; 'coffer kill' ends it"),
+	OPT_SECONDS(struct run_options, l.boot_timeout, "boot-timeout", 0, "SECONDS", "how long the guest may take to come up (120)"),
+	OPT_LIST(struct run_options, l.devices, "device", 0, "NAME[,KEY=VALUE...]", "further device of the monitor, see coffer-vmm(1) (repeatable)"),
+	OPT_STRING(struct run_options, l.log_level, "log-level", 0, "LEVEL", "of the monitor: error, warn, info, debug"),
+	OPT_BOOL(struct run_options, l.no_seccomp, "no-seccomp", 0, "run the monitor without system call filters: for debugging only"),
+	CMD_OPT_HELP(struct run_options),
+	OPT_END,
+};
+
+static const struct cmd_help help = {
+	.usage = "run [OPTIONS] [--] [COMMAND [ARGUMENT...]]",
+	.summary = "start a VM and run a command in it",
+	.text = "The VM has its own kernel, memory and root disk; what the command writes is gone with\n"
+		"it, unless --keep. Without a command: a shell, on the terminal if there is one.\n"
+		"\n"
+		"stdout and stderr come separately and byte for byte, and the exit status is the\n"
+		"command's: 128+N when signal N ended it, 124 after --timeout, 126 and 127 when it could\n"
+		"not be executed or was not found, 125 when Coffer failed. Signals are passed on; the\n"
+		"third Ctrl-C gives up and removes the VM.",
+	.options = options,
+	.examples = "coffer run -- uname -a\n"
+		    "coffer run --memory 2G --cpus 4 -- sh -c 'nproc; free -m'\n"
+		    "tar c src | coffer run -i -- sh -c 'tar x && make -C src'\n"
+		    "coffer run --keep --name work -- true\n"
+		    "coffer run -it --image ./my-root.img bash",
+};
+
+struct run {
+	struct run_options o;
+	struct launch launch;
+	struct exec_result result;
+	bool has_result;
+	struct err why;
+	struct guardian guardian;
+	struct progress progress;
+	int signal_fd;
+	char **argv;
+	char id[VMDIR_ID_MAX + 1];
+};
+
+/* For people: the words joined, cut. */
+static void command_text(char *const *argv, char *out, size_t size)
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (size_t i = 0; argv[i] && n < size - 1; i++)
+		n += (size_t)snprintf(out + n, size - n, "%s%s", i ? " " : "", argv[i]);
+	for (char *p = out; *p; p++)
+		if ((unsigned char)*p < 0x20 || *p == 0x7f)
+			*p = ' ';
+}
+
+static char **shell_argv(struct run *run)
+{
+	static const char *const shell[] = { "sh", "-c", "if command -v bash >/dev/null; then exec bash -l; fi; exec sh -l", NULL };
+
+	run->o.e.interactive = true;
+	run->o.e.tty = run->o.e.tty || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !run->o.e.json);
+	return (char **)(uintptr_t)shell;
+}
+
+/* A user's disk must not lose what its file system in the guest has not written yet. */
+static void power_off(struct run *run)
+{
+	static const char request[] = "{\"op\":\"poweroff\",\"grace_ms\":1000}";
+	struct agent_conn *c;
+	struct agent_line line;
+	uint64_t deadline = control_deadline(POWEROFF_MS);
+
+	if (agent_connect(run->launch.dir.fd, AGENT_PORT, -1, deadline, &c, NULL) < 0)
+		return;
+	if (agent_request(c, request, sizeof(request) - 1, deadline, &line, NULL) == 0) {
+		struct pollfd p = { .fd = run->launch.pidfd, .events = POLLIN };
+
+		sock_poll(&p, 1, deadline);
+	}
+	agent_close(c);
+}
+
+/* The command in the guest that is up. Sets result or why. Returns the exit status. */
+static int run_command(struct run *run)
+{
+	struct agent_conn *c;
+	struct exec_spec spec = { .argv = run->argv, .options = &run->o.e, .cwd = run->launch.image.cwd,
+				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian };
+	int r = agent_connect(run->launch.dir.fd, AGENT_PORT, run->signal_fd, control_deadline(EXEC_REPLY_MS), &c, &run->why);
+
+	if (r < 0) {
+		struct err why = ERR_INIT;
+
+		if (launch_explain_end(&run->launch, &why))
+			run->why = why;
+		return cmd_fail(&run->why);
+	}
+	exec_run(c, &spec, &run->result);
+	agent_close(c);
+	run->has_result = true;
+	if (run->result.end == EXEC_LOST) {
+		struct err why = ERR_INIT;
+
+		if (launch_explain_end(&run->launch, &why)) {
+			run->result.why = why;
+			err_prefix(&run->result.why, "the VM ended before the command did: ");
+		}
+	}
+	run->why = run->result.why;
+	exec_explain(&run->result, run->argv[0]);
+	return exec_status(&run->result);
+}
+
+static int boot_and_run(struct run *run)
+{
+	char text[COMMAND_TEXT_MAX];
+
+	command_text(run->argv, text, sizeof(text));
+	int r = launch_start(&run->launch, &run->o.l, text, &run->guardian, &run->progress, &run->why);
+
+	snprintf(run->id, sizeof(run->id), "%s", run->launch.dir.id);
+	if (r == 0) {
+		progress_stage(&run->progress, "booting");
+		r = launch_wait(&run->launch, &run->o.l, run->signal_fd, &run->why);
+	}
+	progress_end(&run->progress);
+	if (r < 0) {
+		cmd_fail(&run->why);
+		return run->launch.signal ? CMD_EXIT_SIGNAL + run->launch.signal : CMD_EXIT_FAILED;
+	}
+	return run_command(run);
+}
+
+static uint64_t ms_between(uint64_t from_ns, uint64_t to_ns)
+{
+	return to_ns > from_ns ? (to_ns - from_ns) / 1000000 : 0;
+}
+
+static int finish(struct run *run, int status)
+{
+	struct err err = ERR_INIT;
+	struct result_times times = { .boot_ms = ms_between(run->launch.spawned_ns, run->launch.ready_ns),
+				      .ready_ms = ms_between(run->launch.start_ns, run->launch.configured_ns) };
+	bool keep = run->o.l.keep && run->launch.configured_ns && !run->launch.reaped;
+
+	if (!keep && run->launch.read_write_disks && run->has_result && run->result.end <= EXEC_OOM)
+		power_off(run);
+	if (launch_end(&run->launch, keep, &err) < 0)
+		status = cmd_fail(&err);
+	if (keep && cmd_progress_wanted())
+		fprintf(stderr, "coffer: the VM %s runs on; 'coffer kill %s' ends it\n", run->id, run->id);
+	times.total_ms = ms_between(run->launch.start_ns, loop_now_ns());
+	if (run->o.e.json)
+		status = result_print(run->id, run->has_result ? &run->result : NULL, status, &run->why, &times);
+	exec_result_finish(&run->result);
+	return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run run = { .o.l = { .cpus = 1, .memory = MIB(512) }, .guardian = GUARDIAN_NONE, .signal_fd = -1,
+			   .result = { .out = { .fd = -1, .own_fd = -1 }, .err = { .fd = -1, .own_fd = -1 } } };
+	struct err err = ERR_INIT;
+	sigset_t old;
+	int status, first = cmd_parse(&help, &run.o, argc, argv, true, &status);
+
+	if (first < 0)
+		return status;
+	run.argv = first < argc ? argv + first : shell_argv(&run);
+	if (exec_check_options(&run.o.e, &err) < 0)
+		return cmd_fail(&err);
+	launch_init(&run.launch);
+	if (guardian_start(&run.guardian, isatty(STDIN_FILENO) ? STDIN_FILENO : -1, &err) < 0)
+		return cmd_fail(&err);
+	run.signal_fd = signals_open(&old, &err);
+	if (run.signal_fd < 0) {
+		guardian_finish(&run.guardian);
+		return cmd_fail(&err);
+	}
+	progress_init(&run.progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
+	status = finish(&run, boot_and_run(&run));
+	guardian_finish(&run.guardian);
+	signals_close(run.signal_fd, &old);
+	return status;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A copy out of the guest: see copy.h, which also says what is trusted. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/copy.h"
+#include "host/copy_internal.h"
+#include "host/file.h"
+#include "lib/fd.h"
+#include "lib/tar_extract.h"
+#include "lib/util.h"
+
+/* Where it goes: in a directory, under a name. */
+struct target {
+	char dir[PATH_MAX];
+	char name[PATH_MAX];
+	bool is_dir; /* dir/name is a directory, or is to be one */
+};
+
+/* What the stream's bytes go to: returns 0 or -errno. */
+typedef int feed_fn(void *arg, const void *data, size_t n, struct err *err);
+
+static int receive(const struct copy_guest *g, struct agent_conn *c, uint64_t total, feed_fn *feed, void *arg,
+		   struct err *err)
+{
+	uint64_t done = 0;
+	bool ended = false;
+
+	for (;;) {
+		struct agent_received f;
+		int r = agent_frame_wait(c, 0, &f, err);
+
+		if (r < 0)
+			return r;
+		if (f.type == AGENT_ERROR)
+			return agent_frame_error(&f, err);
+		if (f.type == AGENT_EXIT)
+			return ended ? 0 : err_set(err, -EPROTO, "the agent ended a copy in the middle");
+		if (f.type != AGENT_DATA || ended)
+			return err_set(err, -EPROTO, "the agent sent a frame of type %u during get", f.type);
+		ended = f.length == 0;
+		r = f.length ? feed(arg, f.payload, f.length, err) : 0;
+		done += f.length;
+		if (r == 0)
+			r = progress_bytes(g->progress, done, total, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+static int feed_extract(void *arg, const void *data, size_t n, struct err *err)
+{
+	return tar_extract_feed(arg, data, n, err);
+}
+
+static int feed_stdout(void *arg, const void *data, size_t n, struct err *err)
+{
+	(void)arg;
+	int r = fd_write_full(STDOUT_FILENO, data, n);
+
+	return r < 0 ? err_errno(err, r, "write to stdout") : 0;
+}
+
+static int extract(const struct copy_guest *g, struct agent_conn *c, int dirfd, uint64_t total, struct err *err)
+{
+	const struct tar_extract_options o = { .keep_owner = g->keep_owner, .uid = geteuid(), .gid = getegid() };
+	struct tar_extract *x = malloc(sizeof(*x));
+
+	if (!x)
+		return err_set(err, -ENOMEM, "out of memory");
+	tar_extract_init(x, dirfd, &o);
+	int r = receive(g, c, total, feed_extract, x, err);
+
+	if (r == 0)
+		r = tar_extract_finish(x, err);
+	if (r < 0)
+		tar_extract_abort(x);
+	free(x);
+	return r;
+}
+
+/* What is at the target decides: a directory takes it in, a file is replaced. */
+static int choose_target(const char *source, const char *given, bool source_is_dir, struct target *t, struct err *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	const char *base;
+	size_t n = (size_t)snprintf(path, sizeof(path), "%s", given);
+	bool slash = n > 1 && n < sizeof(path) && path[n - 1] == '/';
+
+	if (n == 0 || n >= sizeof(path))
+		return err_set(err, -ENAMETOOLONG, "'%.80s': no usable path", given);
+	while (n > 1 && path[n - 1] == '/')
+		path[--n] = 0;
+	if (stat(path, &st) < 0) {
+		if (errno != ENOENT)
+			return err_errno(err, -errno, "'%s'", path);
+		if (slash && !source_is_dir)
+			return err_set(err, -ENOENT, "there is no directory '%s/'", path);
+		copy_split(path, t->dir, &base);
+		strcpy(t->name, base);
+		return 0;
+	}
+	if (S_ISDIR(st.st_mode)) {
+		strcpy(t->dir, path);
+		copy_source_name(source, t->name);
+		return 0;
+	}
+	if (source_is_dir || slash)
+		return err_set(err, -ENOTDIR, "'%s' is no directory", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "'%s' is neither a file nor a directory, and is not replaced", path);
+	char real[PATH_MAX];
+
+	if (!realpath(path, real))
+		return err_errno(err, -errno, "'%s'", path);
+	copy_split(real, t->dir, &base);
+	strcpy(t->name, base);
+	return 0;
+}
+
+static int take_directory(const struct copy_guest *g, struct agent_conn *c, const struct target *t, struct err *err)
+{
+	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (parent < 0)
+		return err_errno(err, -errno, "'%s'", t->dir);
+	if (strcmp(t->name, ".") != 0 && mkdirat(parent, t->name, 0700) < 0 && errno != EEXIST)
+		return err_errno(err, -errno, "make '%s/%s'", t->dir, t->name);
+	_cleanup_close_ int dir = openat(parent, t->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return err_errno(err, -errno, "'%s/%s'", t->dir, t->name);
+	return extract(g, c, dir, 0, err);
+}
+
+static int place_file(int temp, int parent, const struct target *t, struct err *err)
+{
+	struct stat st;
+
+	if (fstatat(temp, "file", &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_set(err, -EPROTO, "the guest sent something else than the file that was asked for");
+	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+		return err_set(err, -EPROTO, "the guest said file and sent something else");
+	if (renameat(temp, "file", parent, t->name) < 0)
+		return err_errno(err, -errno, "'%s/%s'", t->dir, t->name);
+	return 0;
+}
+
+static int take_file(const struct copy_guest *g, struct agent_conn *c, const struct target *t, uint64_t size, struct err *err)
+{
+	char path[PATH_MAX + 32];
+	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (parent < 0)
+		return err_errno(err, -errno, "'%s'", t->dir);
+	snprintf(path, sizeof(path), "%s/.coffer-cp-XXXXXX", t->dir);
+	if (!mkdtemp(path))
+		return err_errno(err, -errno, "make a directory in '%s'", t->dir);
+	const char *name = strrchr(path, '/') + 1;
+	_cleanup_close_ int temp = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int r = temp < 0 ? err_errno(err, -errno, "'%s'", path) : extract(g, c, temp, size, err);
+
+	if (r == 0)
+		r = place_file(temp, parent, t, err);
+	file_remove_tree(parent, name);
+	return r;
+}
+
+/* The type of `path`, following links. */
+static int stat_source(const struct copy_guest *g, const char *path, bool *ret_is_dir, uint64_t *ret_size, struct err *err)
+{
+	struct agent_conn *c;
+	struct agent_line line;
+	char type[16] = "";
+	int64_t size = 0;
+	int r = g->connect(g->arg, &c, err);
+
+	if (r < 0)
+		return r;
+	r = copy_request(c, "stat", path, NULL, "", &line, err);
+	agent_close(c);
+	if (r < 0)
+		return r;
+	agent_line_string(&line, "type", type, sizeof(type));
+	agent_line_int(&line, "size", &size);
+	*ret_is_dir = !strcmp(type, "dir");
+	*ret_size = (uint64_t)MAX(size, 0);
+	if (*ret_is_dir || !strcmp(type, "file") || !strcmp(type, "fifo"))
+		return 0;
+	return err_set(err, -EINVAL, "'%s' in the guest is a %s and is not copied", path, type[0] ? type : "thing without a type");
+}
+
+int copy_out(const struct copy_guest *g, const char *source, const char *target, struct err *err)
+{
+	char path[PATH_MAX];
+	struct target t = { 0 };
+	struct agent_conn *c;
+	struct agent_line line;
+	bool is_dir = false, slash, to_stdout = !strcmp(target, "-");
+	uint64_t size = 0;
+	int r = copy_guest_path(source, path, sizeof(path), &slash, err);
+
+	if (r == 0)
+		r = stat_source(g, path, &is_dir, &size, err);
+	if (r == 0 && slash && !is_dir)
+		r = err_set(err, -ENOTDIR, "'%s' in the guest is no directory", path);
+	if (r == 0 && !to_stdout)
+		r = choose_target(source, target, is_dir, &t, err);
+	if (r == 0)
+		r = g->connect(g->arg, &c, err);
+	if (r < 0)
+		return r;
+	r = copy_request(c, "get", path, to_stdout ? NULL : is_dir ? "." : "file", ",\"follow\":true", &line, err);
+	if (r == 0 && to_stdout)
+		r = receive(g, c, size, feed_stdout, NULL, err);
+	else if (r == 0 && is_dir)
+		r = take_directory(g, c, &t, err);
+	else if (r == 0)
+		r = take_file(g, c, &t, size, err);
+	agent_close(c);
+	return r;
+}

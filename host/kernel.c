@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which kernel a VM boots: see kernel.h. */
+#include "host/kernel.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/file.h"
+
+#define BOOT "/boot"
+
+int kernel_newest(const char *dir, const char *pattern, const char *except, char *out, size_t len)
+{
+	char best[NAME_MAX + 1] = "", path[PATH_MAX];
+	DIR *list = opendir(dir);
+
+	if (!list)
+		return -ENOENT;
+	for (struct dirent *e; (e = readdir(list));) {
+		if (fnmatch(pattern, e->d_name, 0) != 0 || (except && fnmatch(except, e->d_name, 0) == 0))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+		if ((!best[0] || strverscmp(e->d_name, best) > 0) && access(path, R_OK) == 0)
+			snprintf(best, sizeof(best), "%s", e->d_name);
+	}
+	closedir(list);
+	if (!best[0] || (size_t)snprintf(out, len, "%s/%s", dir, best) >= len)
+		return -ENOENT;
+	return 0;
+}
+
+int kernel_choose(const char *given, char *out, size_t len, struct err *err)
+{
+	char cache[PATH_MAX], real[PATH_MAX];
+
+	if (given) {
+		if (!realpath(given, real) || access(real, R_OK) < 0)
+			return err_errno(err, -errno, "kernel '%s'", given);
+		snprintf(out, len, "%s", real);
+		return 0;
+	}
+	if (file_cache_dir("kernel", cache, sizeof(cache), NULL) == 0 &&
+	    (size_t)snprintf(out, len, "%s/current/vmlinux", cache) < len && access(out, R_OK) == 0)
+		return 0;
+	if (kernel_newest(BOOT, "vmlinuz-*-cloud-amd64", NULL, out, len) == 0)
+		return 0;
+	if (kernel_newest(BOOT, "vmlinuz-*-amd64", NULL, out, len) == 0)
+		return 0;
+	return err_set(err, -ENOENT,
+		       "no kernel for the guest: 'apt-get install linux-image-cloud-amd64', 'make guest-kernel', or --kernel FILE");
+}

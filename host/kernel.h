@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which kernel a VM boots: the one asked for, else the small one when it has been built (`make guest-kernel`), else
+ * Debian's newest cloud kernel, else its newest full one.
+ */
+#pragma once
+#include <stddef.h>
+
+#include "lib/err.h"
+
+/* given: --kernel's value or NULL. Writes an absolute path; 0, or -ENOENT with a text that says what to install. */
+int kernel_choose(const char *given, char *out, size_t len, struct err *err);
+
+/* The newest of the files in `dir` whose names match `pattern` (fnmatch) and not `except` (may be NULL), by version.
+ * 0 or -ENOENT. */
+int kernel_newest(const char *dir, const char *pattern, const char *except, char *out, size_t len);

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From options to a guest that takes commands: what `coffer run` does before its command.
+ *
+ * In this order: the machine is checked (doctor.h), the image, kernel and initramfs are found, the VM's directory and
+ * overlay disk are made, the monitor is started, the agent's ready line is awaited, the guest is configured (clock,
+ * entropy, names). Whatever fails, launch_end removes all of it.
+ *
+ * The monitor holds copies of the descriptors that mean "in use": the locks of the VM's directories and of the image.
+ */
+#pragma once
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "host/guardian.h"
+#include "host/image.h"
+#include "host/progress.h"
+#include "host/vmdir.h"
+#include "lib/err.h"
+#include "lib/opt.h"
+
+enum {
+	LAUNCH_BOOT_TIMEOUT_S = 120,
+	LAUNCH_MEMORY_MIN_MIB = 32,
+	LAUNCH_READY_MS = 10000, /* from the ready connection to its line, and for configure */
+};
+
+/* VMDIR_VSOCK with AGENT_READY_PORT: where a connection from the guest to that port arrives. */
+#define LAUNCH_READY_SOCKET "vsock.sock_1025"
+
+#define LAUNCH_DEFAULT_IMAGE "debian"
+#define LAUNCH_NO_IMAGE "none"
+
+/* The options of run that are about the machine. */
+struct launch_options {
+	uint64_t cpus;
+	uint64_t memory; /* bytes */
+	uint64_t overlay_size;
+	char *name;
+	char *image, *kernel, *initrd, *append;
+	struct opt_strv disks, devices;
+	double boot_timeout;
+	char *log_level;
+	bool keep, no_seccomp;
+};
+
+struct launch {
+	struct vmdir dir;
+	struct image image;      /* zeroed without one */
+	int image_fd;            /* its lock */
+	char kernel[PATH_MAX], initrd[PATH_MAX];
+	int ready_sock;          /* where the agent will connect */
+	pid_t pid;               /* the monitor, 0 before it runs */
+	int pidfd;
+	int status_fd;           /* its status file, for after the directory is gone */
+	bool reaped;
+	int wait_status;
+	bool read_write_disks;   /* the user's own: to be synced before the end */
+	int signal;              /* the one that interrupted launch_wait */
+	uint64_t start_ns, spawned_ns, ready_ns, configured_ns;
+};
+
+void launch_init(struct launch *l);
+
+/* Everything up to a running monitor. `command` is for people (ps). 0 or -errno. */
+int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
+		 struct progress *progress, struct err *err);
+
+/* Until the guest takes commands. -ECANCELED: a signal asked for the end (l->signal). */
+int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err);
+
+/* Why the monitor ended, as one line, when it has (waits a moment for it); false when it runs on. */
+bool launch_explain_end(struct launch *l, struct err *err);
+
+/* End the monitor if it runs, and remove everything; keep: leave both alone. 0, or -errno when something is left. */
+int launch_end(struct launch *l, bool keep, struct err *err);

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting for a guest that has been started: its ready line, its configuration, or the reason why not (see launch.h).
+ *
+ * The agent announces itself on a Unix socket that was there before the monitor, so nothing is polled; the monitor's
+ * death, a signal and the time-out end the wait. When a guest does not come up, the reason is put together from the
+ * monitor's status, the last line of its log and what the guest's kernel said last.
+ *
+ * Trust: the ready line, the console's text and the status come from the guest: bounded, and printable when shown.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/agent_client.h"
+#include "host/control_client.h"
+#include "host/launch.h"
+#include "host/signals.h"
+#include "host/sock.h"
+#include "host/vmargs.h"
+#include "lib/fd.h"
+#include "lib/loop.h"
+#include "lib/util.h"
+
+enum { TAIL_MAX = 8192, END_WAIT_MS = 2000 };
+
+/* ---- why it did not come up ---- */
+
+/* The end of a file in the VM's directory: 0-terminated. */
+static void read_tail(int dirfd, const char *name, char *out, size_t size)
+{
+	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+	ssize_t n = 0;
+
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+		off_t from = st.st_size > (off_t)size - 1 ? st.st_size - (off_t)(size - 1) : 0;
+
+		n = fd_pread_full(fd, out, size - 1, from);
+	}
+	n = MAX(n, 0);
+	for (ssize_t i = 0; i < n; i++)
+		if (out[i] == 0)
+			out[i] = ' ';
+	out[n] = 0;
+}
+
+/* The last line with something in it, cut out of `text`. */
+static const char *last_line(char *text)
+{
+	size_t n = strlen(text);
+
+	while (n > 0 && strchr("\r\n \t", text[n - 1]))
+		text[--n] = 0;
+	char *line = strrchr(text, '\n');
+
+	return line ? line + 1 : text;
+}
+
+/* What the guest's kernel said about its end, or its last line; "" when it said nothing. */
+static const char *console_words(char *text)
+{
+	char *panic = strstr(text, "Kernel panic");
+
+	if (!panic)
+		return last_line(text);
+	panic[strcspn(panic, "\r\n")] = 0;
+	return panic;
+}
+
+static bool has_ended(struct launch *l, int wait_ms)
+{
+	struct pollfd p = { .fd = l->pidfd, .events = POLLIN };
+
+	if (l->reaped)
+		return true;
+	if (l->pid <= 0 || sock_poll(&p, 1, control_deadline((uint64_t)wait_ms)) != 1)
+		return false;
+	if (waitpid(l->pid, &l->wait_status, WNOHANG) == l->pid)
+		l->reaped = true;
+	return l->reaped;
+}
+
+/* The monitor could not start, or crashed: the last line of its log is the reason. */
+static void explain_log(struct launch *l, struct err *err)
+{
+	char log[TAIL_MAX];
+
+	read_tail(l->dir.fd, VMDIR_LOG, log, sizeof(log));
+	const char *line = last_line(log);
+
+	if (!strncmp(line, "coffer-vmm: ", 12))
+		line += 12;
+	if (WIFSIGNALED(l->wait_status))
+		err_set(err, -EIO, "the monitor was ended by signal %d%s%.300s", WTERMSIG(l->wait_status), *line ? ": " : "", line);
+	else if (*line)
+		err_set(err, -EIO, "monitor: %.400s", line);
+	else
+		err_set(err, -EIO, "the monitor ended with status %d and said nothing", WEXITSTATUS(l->wait_status));
+}
+
+bool launch_explain_end(struct launch *l, struct err *err)
+{
+	struct vm_status status;
+	char why[ERR_MAX], console[TAIL_MAX];
+
+	if (!has_ended(l, END_WAIT_MS))
+		return false;
+	int r = l->status_fd >= 0 ? vmdir_read_status_fd(l->status_fd, &status, NULL) :
+		vmdir_read_status(l->dir.fd, &status, NULL);
+
+	if (r < 0 || !strcmp(status.stop, "error")) {
+		explain_log(l, err);
+		return true;
+	}
+	vm_status_describe(&status, why, sizeof(why));
+	console[0] = 0;
+	if (!strcmp(status.stop, "panic") || !strcmp(status.stop, "crash") || l->ready_ns == 0)
+		read_tail(l->dir.fd, VMDIR_CONSOLE, console, sizeof(console));
+	const char *words = console_words(console);
+
+	if (*words)
+		err_set(err, -EIO, "%.220s; it said: %.250s", why, words);
+	else
+		err_set(err, -EIO, "%s", why);
+	return true;
+}
+
+static int explain_timeout(struct launch *l, double seconds, struct err *err)
+{
+	char console[TAIL_MAX];
+
+	read_tail(l->dir.fd, VMDIR_CONSOLE, console, sizeof(console));
+	const char *words = last_line(console);
+
+	if (!*words)
+		return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s and its console is empty: is '%s' a kernel for this? (--boot-timeout gives it longer)",
+			       seconds, l->kernel);
+	return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s; it said last: %.300s (--boot-timeout gives it longer)",
+		       seconds, words);
+}
+
+/* ---- the ready line ---- */
+
+static int check_ready(const struct agent_line *line, struct err *err)
+{
+	char text[ERR_MAX];
+	int64_t version = 0;
+
+	if (agent_line_int(line, "version", &version) < 0)
+		return err_set(err, -EPROTO, "the guest's first line is no ready line: '%.80s'", line->text);
+	if (version != AGENT_PROTO_VERSION)
+		return err_set(err, -EPROTO, "the guest's agent speaks version %lld of the protocol, this is version %d",
+			       (long long)version, AGENT_PROTO_VERSION);
+	if (agent_line_string(line, "error", text, sizeof(text)) == 0)
+		return err_set(err, -EIO, "the guest could not set up its root: %s", text);
+	return 0;
+}
+
+static int take_ready(struct launch *l, int signal_fd, struct err *err)
+{
+	struct agent_conn *c;
+	struct agent_line line;
+	int fd = accept4(l->ready_sock, NULL, NULL, SOCK_CLOEXEC);
+	int r;
+
+	if (fd < 0)
+		return errno == EAGAIN || errno == ECONNABORTED ? 0 : err_errno(err, -errno, "accept the agent");
+	r = agent_conn_new(fd, &c, err);
+	if (r < 0)
+		return r;
+	c->signal_fd = signal_fd;
+	r = agent_read_line(c, control_deadline(LAUNCH_READY_MS), &line, err);
+	l->signal = c->signal;
+	agent_close(c);
+	if (r == 0)
+		r = check_ready(&line, err);
+	return r < 0 ? r : 1;
+}
+
+static int wait_ready(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err)
+{
+	double seconds = o->boot_timeout > 0 ? o->boot_timeout : LAUNCH_BOOT_TIMEOUT_S;
+	uint64_t deadline = control_deadline((uint64_t)(seconds * 1000));
+
+	for (;;) {
+		struct pollfd p[] = { { .fd = l->ready_sock, .events = POLLIN },
+				      { .fd = l->pidfd, .events = POLLIN },
+				      { .fd = signal_fd, .events = POLLIN } };
+		int r = sock_poll(p, ARRAY_SIZE(p), deadline);
+
+		if (r < 0)
+			return err_errno(err, r, "wait for the guest");
+		if (r == 0)
+			return explain_timeout(l, seconds, err);
+		for (int signal; p[2].revents && (signal = signals_next(signal_fd)) > 0;)
+			if (signals_is_end(signal)) {
+				l->signal = signal;
+				return err_set(err, -ECANCELED, "interrupted");
+			}
+		if (p[0].revents) {
+			r = take_ready(l, signal_fd, err);
+			if (r != 0)
+				return r < 0 ? r : 0;
+		}
+		if (p[1].revents && launch_explain_end(l, err))
+			return -EIO;
+	}
+}
+
+/* ---- configuration ---- */
+
+static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
+{
+	fprintf(f, ",\"%s\":\"", key);
+	for (size_t i = 0; i < n; i++)
+		fprintf(f, "%02x", p[i]);
+	fputc('"', f);
+}
+
+static char *configure_request(const struct launch *l, size_t *ret_len)
+{
+	uint8_t random[80];
+	char host[VMDIR_ID_MAX + 1], *text = NULL;
+	struct timespec now;
+	FILE *f = getrandom(random, sizeof(random), 0) == sizeof(random) ? open_memstream(&text, ret_len) : NULL;
+
+	if (!f)
+		return NULL;
+	vmargs_hostname(l->dir.id, host, sizeof(host));
+	clock_gettime(CLOCK_REALTIME, &now);
+	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld,\"hostname\":\"%s\"",
+		(long long)now.tv_sec * 1000000000 + now.tv_nsec, host);
+	put_hex(f, "entropy", random, 64);
+	put_hex(f, "machine_id", random + 64, 16);
+	fputs(",\"env\":[", f);
+	for (size_t i = 0, n = 0; l->image.env && l->image.env[i]; i++)
+		if (strchr(l->image.env[i], '=')) {
+			fputs(n++ ? "," : "", f);
+			agent_put_string(f, l->image.env[i]);
+		}
+	fputs("]}", f);
+	if (fclose(f) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+static int configure(struct launch *l, int signal_fd, struct err *err)
+{
+	struct agent_conn *c;
+	struct agent_line line;
+	size_t len = 0;
+	uint64_t deadline = control_deadline(LAUNCH_READY_MS);
+	_cleanup_free_ char *request = configure_request(l, &len);
+
+	if (!request)
+		return err_set(err, -ENOMEM, "out of memory");
+	int r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline, &c, err);
+
+	if (r == 0) {
+		r = agent_request(c, request, len, deadline, &line, err);
+		l->signal = c->signal;
+		agent_close(c);
+	}
+	return r < 0 ? err_prefix(err, "configure the guest: "), r : 0;
+}
+
+int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err)
+{
+	int r = wait_ready(l, o, signal_fd, err);
+
+	if (r < 0)
+		return r;
+	l->ready_ns = loop_now_ns();
+	l->ready_sock = fd_close(l->ready_sock);
+	unlinkat(l->dir.fd, LAUNCH_READY_SOCKET, 0);
+	l->status_fd = openat(l->dir.fd, VMDIR_STATUS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	r = configure(l, signal_fd, err);
+	if (r == 0)
+		r = vmdir_write_file(l->dir.fd, VMDIR_READY, "", 0, err);
+	if (r < 0) {
+		struct err why = ERR_INIT;
+
+		/* A guest that went down meanwhile explains itself better than its connection does. */
+		if (r != -ECANCELED && launch_explain_end(l, &why))
+			*err = why;
+		return r;
+	}
+	l->configured_ns = loop_now_ns();
+	return 0;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A running VM as other commands find it: see vm_open.h. */
+#include "host/vm_open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "host/control_client.h"
+#include "host/signals.h"
+#include "host/sock.h"
+#include "lib/fd.h"
+
+enum { END_WAIT_MS = 2000, STATUS_MS = 3000 };
+
+static int open_status(const struct vmdir *d)
+{
+	return openat(d->fd, VMDIR_STATUS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+}
+
+int vm_open(const char *id, struct vm_handle *ret, struct err *err)
+{
+	struct vm_handle vm = { .dir = VMDIR_NONE, .status_fd = -1 };
+	int r = vmdir_open(id, &vm.dir, err);
+
+	if (r < 0)
+		return r;
+	r = vmdir_read_config(vm.dir.fd, &vm.config, err);
+	if (r < 0) {
+		err_prefix(err, "VM '%s': ", id);
+		vmdir_close(&vm.dir);
+		return r;
+	}
+	vm.status_fd = open_status(&vm.dir);
+	vmdir_sweep(NULL, NULL, NULL);
+	*ret = vm;
+	return 0;
+}
+
+void vm_close(struct vm_handle *vm)
+{
+	fd_close(vm->status_fd);
+	vm_config_finish(&vm->config);
+	vmdir_close(&vm->dir);
+}
+
+static bool has_ended(struct vm_handle *vm)
+{
+	return lockdir_probe(&vm->dir.run, vm->dir.id, NULL, NULL) != 1;
+}
+
+/* Sleep that a signal ends. */
+static int nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err)
+{
+	struct pollfd p = { .fd = signal_fd, .events = POLLIN };
+
+	poll(&p, 1, (int)ms);
+	for (int signal; p.revents && (signal = signals_next(signal_fd)) > 0;)
+		if (signals_is_end(signal)) {
+			vm->signal = signal;
+			return err_set(err, -ECANCELED, "interrupted");
+		}
+	return 0;
+}
+
+static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct err *err)
+{
+	while (faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) < 0) {
+		if (has_ended(vm)) {
+			err_set(err, -ENOENT, "the VM '%s' ended while it was starting", vm->dir.id);
+			vm_explain_end(vm, err);
+			return -ENOENT;
+		}
+		if (control_deadline(0) >= deadline)
+			return err_set(err, -ETIMEDOUT, "the VM '%s' is still starting: see 'coffer logs %s'", vm->dir.id, vm->dir.id);
+		int r = nap(vm, signal_fd, VM_AGENT_POLL_MS, err);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err)
+{
+	uint64_t deadline = control_deadline(VM_AGENT_WAIT_MS);
+	struct control_reply status;
+	int r = wait_ready(vm, signal_fd, deadline, err);
+
+	if (r < 0)
+		return r;
+	if (vm->status_fd < 0)
+		vm->status_fd = open_status(&vm->dir);
+	r = control_call(vm->dir.fd, CONTROL_STATUS, 0, control_deadline(STATUS_MS), &status, err);
+	if (r == 0 && le64_get(status.value[CONTROL_V_STATE]) == VM_PAUSED)
+		return err_set(err, -EBUSY, "the VM '%s' is paused: 'coffer resume %s'", vm->dir.id, vm->dir.id);
+	if (r == 0)
+		r = agent_connect(vm->dir.fd, AGENT_PORT, signal_fd, deadline, ret, err);
+	if (r < 0) {
+		err_prefix(err, "VM '%s': ", vm->dir.id);
+		vm_explain_end(vm, err);
+	}
+	return r;
+}
+
+void vm_explain_end(struct vm_handle *vm, struct err *err)
+{
+	struct vm_status status;
+	char why[ERR_MAX];
+
+	/* The monitor writes its status just before it goes. */
+	for (int waited = 0; !has_ended(vm); waited += VM_AGENT_POLL_MS) {
+		if (waited >= END_WAIT_MS)
+			return;
+		poll(NULL, 0, VM_AGENT_POLL_MS);
+	}
+	if (vm->status_fd < 0 || vmdir_read_status_fd(vm->status_fd, &status, NULL) < 0) {
+		err_set(err, -ENOENT, "the VM '%s' has ended: its monitor was killed", vm->dir.id);
+		return;
+	}
+	vm_status_describe(&status, why, sizeof(why));
+	err_set(err, -ENOENT, "the VM '%s' has ended: %.400s", vm->dir.id, why);
+}

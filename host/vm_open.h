@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A running VM as other commands find it: its directory, what it is, its agent. */
+#pragma once
+#include "host/agent_client.h"
+#include "host/vmdir.h"
+#include "lib/err.h"
+
+enum { VM_AGENT_WAIT_MS = 60000, VM_AGENT_POLL_MS = 20 };
+
+struct vm_handle {
+	struct vmdir dir;
+	struct vm_config config;
+	int status_fd; /* -1: the monitor has not made it yet */
+	int signal;    /* the one that interrupted vm_connect_agent */
+};
+
+/* Find it, remove what ended VMs left. -ENOENT with the reason when it has ended. */
+int vm_open(const char *id, struct vm_handle *ret, struct err *err);
+void vm_close(struct vm_handle *vm);
+
+/* Connect to its agent; waits for a VM that is still starting. -ECANCELED on a signal; a paused VM is refused. */
+int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err);
+
+/* The connection to the agent broke: when the VM has ended, say why in *err, otherwise leave it. */
+void vm_explain_end(struct vm_handle *vm, struct err *err);

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The monitor's command line: see vmargs.h. */
+#include "host/vmargs.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "host/launch.h"
+#include "host/paths.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+/* What every guest gets. Each word saves time at boot or ends a panic; measured in docs/performance.md. */
+static const char base_cmdline[] =
+	"console=ttyS0 quiet panic=-1 reboot=t tsc=reliable random.trust_cpu=on no_timer_check cryptomgr.notests "
+	"8250.nr_uarts=1 i8042.noaux i8042.nokbd i8042.nopnp audit=0 rcupdate.rcu_expedited=1";
+
+static void add(struct vmargs *a, const char *word)
+{
+	if (a->argc < VMARGS_MAX)
+		a->argv[a->argc++] = word;
+}
+
+static int add_owned(struct vmargs *a, char *word)
+{
+	if (!word || a->nowned == VMARGS_MAX) {
+		free(word);
+		return -ENOMEM;
+	}
+	a->owned[a->nowned++] = word;
+	add(a, word);
+	return 0;
+}
+
+static int add_format(struct vmargs *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int add_format(struct vmargs *a, const char *fmt, ...)
+{
+	va_list ap;
+	char *s = NULL;
+
+	va_start(ap, fmt);
+	if (vasprintf(&s, fmt, ap) < 0)
+		s = NULL;
+	va_end(ap);
+	return add_owned(a, s);
+}
+
+static void add_fd(struct vmargs *a, int fd)
+{
+	if (fd >= 0 && a->nfds < VMARGS_FDS_MAX && add_format(a, "--keep-fd=%d", fd) == 0)
+		a->fd[a->nfds++] = fd;
+}
+
+void vmargs_hostname(const char *id, char *out, size_t len)
+{
+	snprintf(out, len, "%s", id);
+	for (char *p = out; *p; p++)
+		if (*p == '_')
+			*p = '-';
+}
+
+char *vmargs_cmdline(const struct launch *l, const struct launch_options *o)
+{
+	char host[VMDIR_ID_MAX + 1], *line = NULL;
+
+	vmargs_hostname(l->dir.id, host, sizeof(host));
+	if (asprintf(&line, "%s coffer.hostname=%s%s%s%s", base_cmdline, host,
+		     l->image_fd >= 0 ? " coffer.root=/dev/vda coffer.overlay=/dev/vdb" : "", o->append ? " " : "",
+		     o->append ? o->append : "") < 0)
+		return NULL;
+	return line;
+}
+
+/* A comma in a value is written twice. */
+static char *escape_commas(const char *s)
+{
+	char *out = malloc(2 * strlen(s) + 1), *p = out;
+
+	while (out && *s) {
+		if (*s == ',')
+			*p++ = ',';
+		*p++ = *s++;
+	}
+	if (out)
+		*p = 0;
+	return out;
+}
+
+static int add_disk(struct vmargs *a, const char *path, const char *more)
+{
+	_cleanup_free_ char *escaped = escape_commas(path);
+
+	if (!escaped)
+		return -ENOMEM;
+	add(a, "--device");
+	return add_format(a, "blk,path=%s%s", escaped, more);
+}
+
+struct disk {
+	char *path;
+	bool ro;
+};
+
+static const struct opt disk_table[] = {
+	OPT_STRING(struct disk, path, "path", 0, "PATH", "disk file"),
+	OPT_BOOL(struct disk, ro, "ro", 0, "read-only"),
+	OPT_END,
+};
+
+/* --disk PATH[,ro] */
+static int add_user_disk(struct vmargs *a, struct launch *l, const char *text, struct err *err)
+{
+	struct disk d = { 0 };
+	char real[PATH_MAX];
+	int r = opt_parse_list(disk_table, &d, text, err);
+
+	if (r == 0 && !d.path)
+		r = err_set(err, -EINVAL, "no path");
+	if (r == 0 && !realpath(d.path, real))
+		r = err_errno(err, -errno, "'%s'", d.path);
+	if (r == 0) {
+		r = add_disk(a, real, d.ro ? ",ro" : "");
+		l->read_write_disks |= !d.ro;
+	}
+	opt_free(disk_table, &d);
+	return r < 0 ? err_prefix(err, "--disk: "), r : 0;
+}
+
+static int add_disks(struct vmargs *a, struct launch *l, const struct launch_options *o, struct err *err)
+{
+	char overlay[PATH_MAX + VMDIR_ID_MAX + 64];
+	int r = 0;
+
+	if (l->image_fd >= 0) {
+		snprintf(overlay, sizeof(overlay), "%s/%s/%s", l->dir.disks.path, l->dir.id, VMDIR_DISK);
+		r = add_disk(a, l->image.path, ",ro");
+		if (r == 0) /* it ends with the VM: nothing need be flushed */
+			r = add_disk(a, overlay, ",cache=unsafe");
+	}
+	for (size_t i = 0; i < o->disks.n && r == 0; i++)
+		r = add_user_disk(a, l, o->disks.v[i], err);
+	return r;
+}
+
+static int fill(struct vmargs *a, struct launch *l, const struct launch_options *o, struct err *err)
+{
+	char vmm[PATH_MAX];
+	int r = paths_program("coffer-vmm", "COFFER_VMM", vmm, sizeof(vmm), err);
+
+	if (r < 0)
+		return r;
+	r = add_format(a, "%s", vmm);
+	if (r == 0)
+		r = add_format(a, "--dir=%s", l->dir.path);
+	if (r == 0)
+		r = add_format(a, "--kernel=%s", l->kernel);
+	if (r == 0)
+		r = add_format(a, "--initrd=%s", l->initrd);
+	if (r == 0)
+		r = add_format(a, "--cpus=%llu", (unsigned long long)o->cpus);
+	if (r == 0)
+		r = add_format(a, "--memory=%lluM", (unsigned long long)(o->memory >> 20));
+	add(a, "--cmdline");
+	if (r == 0)
+		r = add_owned(a, vmargs_cmdline(l, o));
+	if (r == 0)
+		r = add_disks(a, l, o, err);
+	static const char *const devices[] = { "vsock", "rng", "balloon" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
+		add(a, "--device");
+		add(a, devices[i]);
+	}
+	for (size_t i = 0; i < o->devices.n; i++) {
+		add(a, "--device");
+		add(a, o->devices.v[i]);
+	}
+	if (o->log_level) {
+		add(a, "--log-level");
+		add(a, o->log_level);
+	}
+	if (o->no_seccomp)
+		add(a, "--no-seccomp");
+	add_fd(a, l->dir.lock_fd);
+	add_fd(a, l->dir.disk_lock_fd);
+	add_fd(a, l->image_fd);
+	return r;
+}
+
+int vmargs_make(struct launch *l, const struct launch_options *o, struct vmargs **ret, struct err *err)
+{
+	struct vmargs *a = calloc(1, sizeof(*a));
+	int r = a ? fill(a, l, o, err) : -ENOMEM;
+
+	if (r == 0 && a->argc == VMARGS_MAX)
+		r = err_set(err, -E2BIG, "too many options for the monitor");
+	if (r == -ENOMEM)
+		err_set(err, r, "out of memory");
+	if (r < 0) {
+		vmargs_free(a);
+		return r;
+	}
+	*ret = a;
+	return 0;
+}
+
+void vmargs_free(struct vmargs *a)
+{
+	if (!a)
+		return;
+	for (size_t i = 0; i < a->nowned; i++)
+		free(a->owned[i]);
+	free(a);
+}

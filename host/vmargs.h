@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The monitor's command line and the guest kernel's, from the options of run. */
+#pragma once
+#include <stddef.h>
+
+#include "lib/err.h"
+
+enum { VMARGS_MAX = 200, VMARGS_FDS_MAX = 8 };
+
+struct launch;
+struct launch_options;
+
+struct vmargs {
+	const char *argv[VMARGS_MAX + 1]; /* NULL-terminated */
+	size_t argc;
+	char *owned[VMARGS_MAX];          /* those of them that are to be freed */
+	size_t nowned;
+	int fd[VMARGS_FDS_MAX];           /* what it inherits */
+	size_t nfds;
+};
+
+int vmargs_make(struct launch *l, const struct launch_options *o, struct vmargs **ret, struct err *err);
+void vmargs_free(struct vmargs *a); /* NULL too */
+
+/* The guest kernel's command line, to be freed. */
+char *vmargs_cmdline(const struct launch *l, const struct launch_options *o);
+
+/* The guest's host name for a VM's id: what it may not contain becomes '-'. */
+void vmargs_hostname(const char *id, char *out, size_t len);
