@@ -24,8 +24,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "host/child.h"
 #include "host/file.h"
+#include "host/spawn.h"
 #include "lib/fd.h"
 #include "lib/le.h"
 #include "lib/util.h"
@@ -93,16 +93,12 @@ static int pack(int image, uint64_t size, FILE *f)
 
 static int make_file_system(const char *path, struct err *err)
 {
-	char mke2fs[PATH_MAX];
-	int r = child_find("mke2fs", "e2fsprogs", mke2fs, sizeof(mke2fs), err);
-
-	if (r < 0)
-		return r;
-	const char *const argv[] = { mke2fs, "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
+	const char *const argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
 				     "-O", "^has_journal,^resize_inode,^metadata_csum_seed",
 				     "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-L", "coffer-overlay", path, NULL };
+	const struct spawn mke2fs = { .argv = argv, .in = -1, .out = -1, .package = "e2fsprogs" };
 
-	return child_run(argv, err);
+	return spawn_run(&mke2fs, err);
 }
 
 /* In a temporary file beside the cache's; *ret_packed is to be freed. */
