@@ -3,8 +3,8 @@
 """Collect the system calls that the monitor's sources say they need.
 
 Beside code that makes system calls stands a comment: `syscalls(ROLE): a b c` opened and closed as any C
-comment, where ROLE is a kind of thread (main, vcpu, worker) or `all`. An item is a call's name, or the name
-with one condition on an argument:
+comment, where ROLE is a kind of thread (main, vcpu, worker), several with commas between, or `all`. An item
+is a call's name, or the name with one condition on an argument:
 
     socket(0=AF_UNIX)      argument 0 must equal the constant
     mmap(2!PROT_EXEC)      argument 2 must have none of the constant's bits
@@ -19,7 +19,7 @@ import sys
 
 ROLES = ("main", "vcpu", "worker")
 COMMENT = re.compile(r"/\*(?:(?!\*/).)*?\*/", re.S)
-HEAD = re.compile(r"syscalls\(([a-z]+)\):([^:]*?)(?=syscalls\(|\*/)", re.S)
+HEAD = re.compile(r"syscalls\(([a-z, ]+)\):([^:]*?)(?=syscalls\(|\*/)", re.S)
 ITEM = re.compile(r"^([a-z_0-9]+)(?:\(([0-5])([=!])([A-Za-z_0-9]+)\))?$")
 
 
@@ -30,15 +30,17 @@ def main(paths):
             text = f.read()
         for comment in COMMENT.finditer(text):
             for head in HEAD.finditer(comment.group(0)):
-                role, body = head.groups()
+                roles, body = head.groups()
                 line = text.count("\n", 0, comment.start() + head.start()) + 1
-                if role not in ROLES and role != "all":
-                    sys.exit(f"{path}:{line}: unknown role '{role}': use all, {', '.join(ROLES)}")
+                roles = [r.strip() for r in roles.split(",")]
+                for role in roles:
+                    if role not in ROLES and role != "all":
+                        sys.exit(f"{path}:{line}: unknown role '{role}': use all, {', '.join(ROLES)}")
                 for item in re.sub(r"^\s*\*", " ", body, flags=re.M).split():
                     m = ITEM.match(item)
                     if not m:
                         sys.exit(f"{path}:{line}: cannot read '{item}' in syscalls({role})")
-                    for r in ROLES if role == "all" else (role,):
+                    for r in ROLES if "all" in roles else roles:
                         rules.add((r, *m.groups()))
     free = {(r[0], r[1]) for r in rules if r[2] is None}
     for role, name, arg, op, const in sorted(rules, key=str):
