@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A private home for a test: HOME and the XDG directories below a fresh temporary directory. */
+#pragma once
+
+struct home {
+	char path[64];
+};
+
+void home_make(struct home *h);   /* sets HOME, XDG_RUNTIME_DIR, XDG_STATE_HOME, XDG_CACHE_HOME, XDG_DATA_HOME */
+void home_remove(struct home *h);
