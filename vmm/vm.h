@@ -37,7 +37,7 @@ enum vm_stop {
 	VM_STOP_ERROR,    /* the monitor itself could not go on */
 };
 
-enum { VM_MAX_VCPUS = 32, VM_MAX_PARTICIPANTS = 64 };
+enum { VM_EXIT_BASE = 10, VM_MAX_VCPUS = 32, VM_MAX_PARTICIPANTS = 64 };
 
 struct vm_participant {
 	int (*pause)(void *opaque);   /* drain and stop; 0 or -errno */

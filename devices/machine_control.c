@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the control socket asks of devices: finds the device and passes the request on. Main thread. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "devices/ged.h"
+#include "devices/machine.h"
+#include "devices/virtio_blk.h"
+#include "vmm/control.h"
+
+static int power_button(void *opaque, struct err *err)
+{
+	struct device *ged = machine_find(opaque, "ged0");
+
+	if (!ged)
+		return err_set(err, -ENODEV, "this machine has no power button");
+	device_lock(ged);
+	ged_power_button(ged);
+	device_unlock(ged);
+	return 0;
+}
+
+static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err)
+{
+	struct device *d;
+	char name[24];
+
+	snprintf(name, sizeof(name), "blk%llu", (unsigned long long)disk);
+	d = machine_find(opaque, name);
+	if (!d)
+		return err_set(err, -ENODEV, "there is no disk %llu", (unsigned long long)disk);
+	if (fd >= 0)
+		return err_set(err, -ENOTSUP, "disk %llu: its file cannot be replaced", (unsigned long long)disk);
+	return virtio_blk_resize(d, bytes, err);
+}
+
+void machine_control_hooks(struct machine *m, struct control_hooks *ret)
+{
+	*ret = (struct control_hooks){ .power_button = power_button, .disk_resize = disk_resize, .opaque = m };
+}
