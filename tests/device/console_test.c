@@ -86,7 +86,7 @@ static void put(struct fixture *f, const char *s, size_t n)
 
 static void put_lines(struct fixture *f, size_t bytes)
 {
-	char line[17];
+	char line[32];
 
 	for (size_t n = 0; n < bytes; n += 16) {
 		snprintf(line, sizeof(line), "line %010zu\n", n / 16);
