@@ -110,7 +110,10 @@ class Cache:
 
 
 class Machine:
-    """One QEMU. ends has our side of each connection; console and says what it told us aside from the command."""
+    """One QEMU. Without out_dir nothing is shared for writing, but the device is there all the same.
+
+    ends has our side of each connection; console and says hold what it told us aside from the command's output.
+    """
 
     def __init__(self, cache, cpus, memory, out_dir, saved=False, ram=None, log=None):
         self.console = bytearray()
@@ -131,7 +134,8 @@ class Machine:
                "-kernel", cache.kernel, "-initrd", cache.initrd,
                "-append", APPEND + " " + os.environ.get("LAB_APPEND", ""),
                "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-               "-virtfs", f"local,path={out_dir.replace(',', ',,')},mount_tag=out,security_model=none,multidevs=remap",
+               "-virtfs", f"local,path={(out_dir or cache.dir).replace(',', ',,')},mount_tag=out,security_model=none,"
+                          f"readonly={'off' if out_dir else 'on'},multidevs=remap",
                "-chardev", f"socket,id=console,fd={fds['console']}", "-serial", "chardev:console",
                "-chardev", f"socket,id=qmp,fd={fds['qmp']}", "-mon", "chardev=qmp,mode=control",
                "-device", "virtio-serial-pci,max_ports=5"]
@@ -254,21 +258,20 @@ def make_saved(cache, cpus, memory, deadline):
         cache.drop_unused()
         ram, state = cache.path("new-ram"), cache.path("new-state")
         machine = None
-        with tempfile.TemporaryDirectory(prefix="coffer-lab-") as empty:
-            try:
-                for path in (ram, state):
-                    if os.path.exists(path):
-                        os.unlink(path)
-                machine = Machine(cache, cpus, memory, empty, ram=ram)
-                wait_ready(machine, deadline)
-                Monitor(machine, deadline).save(state)
+        try:
+            for path in (ram, state):
+                if os.path.exists(path):
+                    os.unlink(path)
+            machine = Machine(cache, cpus, memory, None, ram=ram)
+            wait_ready(machine, deadline)
+            Monitor(machine, deadline).save(state)
+            machine.stop()
+            os.rename(ram, cache.ram)
+            os.rename(state, cache.state)
+            return True
+        finally:
+            if machine:
                 machine.stop()
-                os.rename(ram, cache.ram)
-                os.rename(state, cache.state)
-                return True
-            finally:
-                if machine:
-                    machine.stop()
-                for path in (ram, state):
-                    if os.path.exists(path):
-                        os.unlink(path)
+            for path in (ram, state):
+                if os.path.exists(path):
+                    os.unlink(path)

@@ -9,7 +9,7 @@
  *   2 input     the command's stdin, when the request has "stdin="
  *   3, 4        its stdout and stderr, raw bytes
  * Request fields: "time=SECONDS.NANOSECONDS", "seed=HEX", "stdin=", "tmpfs=DIR", "overlay=DIR" (host's files below,
- * writes go to RAM), "out=DIR" (the writable share), "cwd=DIR", "env=K=V", "arg=WORD".
+ * writes go to RAM), "mkdir=DIR", "out=DIR" (the writable share), "cwd=DIR", "env=K=V", "arg=WORD".
  * The last line is "exit STATUS OUT ERR": the status as a shell counts it and the bytes sent on ports 3 and 4. The
  * host counts them, since different ports are not ordered among each other.
  *
@@ -279,8 +279,12 @@ static void make_root(char **fields)
 	mount_at("/sys", "/host/sys", NULL, MS_MOVE, NULL);
 	mount_at("/proc", "/host/proc", NULL, MS_MOVE, NULL);
 	for (char **f = fields; *f; f++) {
-		const char *dir = value_of(*f, "out");
-		if (!dir)
+		const char *dir = value_of(*f, "mkdir");
+		if (dir) {
+			snprintf(path, sizeof(path), "/host%s", dir);
+			make_dir(path);
+		}
+		if (!(dir = value_of(*f, "out")))
 			continue;
 		snprintf(path, sizeof(path), "/host%s", dir);
 		mount_at("out", path, "9p", 0, "trans=virtio,version=9p2000.L,msize=512000,cache=mmap");
