@@ -15,6 +15,7 @@ extern const struct device_ops ged_device;
 extern const struct device_ops vmgenid_device;
 extern const struct device_ops virtio_rng_device;
 extern const struct device_ops virtio_blk_device;
+extern const struct device_ops virtio_vsock_device;
 extern const struct device_ops virtio_console_device;
 extern const struct device_ops virtio_balloon_device;
 
@@ -30,6 +31,7 @@ const struct device_ops *const device_registry[] = {
 	&virtio_blk_device,
 	&virtio_console_device,
 	&virtio_balloon_device,
+	&virtio_vsock_device,
 };
 const size_t device_registry_count = ARRAY_SIZE(device_registry);
 
