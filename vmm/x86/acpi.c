@@ -54,7 +54,6 @@ enum {
 };
 enum { /* boot architecture: bit 1 clear says "no 8042" */
 	BOOT_ARCH_NO_VGA = 1 << 2,
-	BOOT_ARCH_NO_MSI = 1 << 3,
 	BOOT_ARCH_NO_CMOS = 1 << 5,
 };
 enum {
@@ -311,7 +310,7 @@ static size_t put_fadt(struct aml *a, const struct boot_config *c, uint64_t dsdt
 		return at;
 	uint8_t *t = a->buf + at;
 
-	le16_store(t + FADT_BOOT_ARCH, BOOT_ARCH_NO_VGA | BOOT_ARCH_NO_MSI | BOOT_ARCH_NO_CMOS);
+	le16_store(t + FADT_BOOT_ARCH, BOOT_ARCH_NO_VGA | BOOT_ARCH_NO_CMOS);
 	t[FADT_MINOR] = FADT_MINOR_REVISION;
 	le64_store(t + FADT_X_DSDT, dsdt);
 	memcpy(t + FADT_HYPERVISOR, "COFFER\0", 8);
