@@ -123,7 +123,7 @@ void vsock_buffer_consume(struct vsock_pool *p, struct vsock_buffer *b, uint32_t
 		b->head = p->next[i];
 		b->head_off -= MIN(b->head_off, (uint32_t)VSOCK_BLOCK);
 		block_put(p, i);
-		if (b->bytes == 0)
+		if (i == b->tail)
 			return;
 	}
 }
