@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The machine itself: ping, configure, sync, freeze and thaw, power.
+ *
+ * With a Unix socket the machine is somebody else's: what would change it is refused (-EOPNOTSUPP).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/random.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guest/agent/handler.h"
+#include "guest/agent/supervisor.h"
+#include "lib/fd.h"
+
+#ifndef RNDRESEEDCRNG
+#define RNDRESEEDCRNG _IO('R', 0x07)
+#endif
+
+/* ---- ping ---- */
+
+/* "MemAvailable:  123 kB" of /proc/meminfo, in bytes; `fallback` where there is none. */
+static uint64_t available_memory(uint64_t fallback)
+{
+	char text[1024], *p;
+	_cleanup_close_ int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+	unsigned long long kib;
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (n <= 0)
+		return fallback;
+	text[n] = '\0';
+	p = strstr(text, "MemAvailable:");
+	return p && sscanf(p + 13, "%llu", &kib) == 1 ? kib * 1024 : fallback;
+}
+
+static void count(const struct handler *h, unsigned *ret_connections, unsigned *ret_commands)
+{
+	*ret_connections = *ret_commands = 0;
+	for (size_t i = 0; i < AGENT_CONNECTIONS_MAX; i++) {
+		struct agent_slot *s = &h->agent->shared->slot[i];
+
+		if (!atomic_load(&s->used))
+			continue;
+		++*ret_connections;
+		*ret_commands += atomic_load(&s->command.id) && atomic_load(&s->command.pid);
+	}
+}
+
+int control_ping(struct handler *h)
+{
+	char buf[AGENT_REPLY_MAX];
+	struct sysinfo si = { 0 };
+	struct utsname un = { 0 };
+	unsigned connections, commands;
+	struct json_writer w;
+	struct timespec now;
+	int rc;
+
+	sysinfo(&si);
+	uname(&un);
+	clock_gettime(CLOCK_REALTIME, &now);
+	count(h, &connections, &commands);
+	channel_answer_begin(&w, buf);
+	json_write_int(&w, "version", AGENT_PROTO_VERSION);
+	json_write_string(&w, "agent", COFFER_VERSION);
+	json_write_int(&w, "pid", getppid());
+	json_write_uint(&w, "uptime_ms", agent_now_ms());
+	json_write_int(&w, "clock_ns", now.tv_sec * 1000000000ll + now.tv_nsec);
+	json_write_string(&w, "kernel", un.release);
+	json_write_string(&w, "hostname", un.nodename);
+	json_write_uint(&w, "connections", connections);
+	json_write_uint(&w, "commands", commands);
+	json_write_uint(&w, "processes", si.procs);
+	json_write_object(&w, "memory");
+	json_write_uint(&w, "total", (uint64_t)si.totalram * si.mem_unit);
+	json_write_uint(&w, "available", available_memory((uint64_t)si.freeram * si.mem_unit));
+	json_write_object_end(&w);
+	json_write_string(&w, "root", h->agent->root);
+	json_write_string(&w, "overlay", h->agent->overlay);
+	rc = channel_answer_end(&h->channel, &w);
+	return rc < 0 ? err_errno(&h->err, rc, "ping") : 0;
+}
+
+/* ---- configure ---- */
+
+static int reseed(const struct request *r, struct err *err)
+{
+	struct {
+		struct rand_pool_info info;
+		uint8_t bytes[REQUEST_ENTROPY_MAX];
+	} pool;
+	_cleanup_close_ int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno(err, -errno, "entropy: open /dev/urandom");
+	pool.info.entropy_count = (int)r->nentropy * 8;
+	pool.info.buf_size = (int)r->nentropy;
+	memcpy((char *)&pool + sizeof(pool.info), r->entropy, r->nentropy); /* info.buf: the bytes follow the header */
+	if (ioctl(fd, RNDADDENTROPY, &pool) < 0)
+		return err_errno(err, -errno, "entropy: add to the pool");
+	if (ioctl(fd, RNDRESEEDCRNG) < 0)
+		return err_errno(err, -errno, "entropy: reseed");
+	return 0;
+}
+
+int control_write_machine_id(const char *id, struct err *err)
+{
+	_cleanup_close_ int fd = open("/etc/machine-id", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
+	char line[REQUEST_MACHINE_ID + 2];
+	int rc;
+
+	if (fd < 0)
+		return err_errno(err, -errno, "machine_id: open /etc/machine-id");
+	snprintf(line, sizeof(line), "%s\n", id);
+	rc = fd_write_full(fd, line, strlen(line));
+	return rc < 0 ? err_errno(err, rc, "machine_id: write /etc/machine-id") : 0;
+}
+
+static int hand_over_env(struct handler *h)
+{
+	struct supervisor_message m = { .type = SUPERVISOR_ENV };
+	struct agent_env *env = &h->u.env;
+	int rc;
+
+	env->count = (uint32_t)h->request.nenv;
+	env->bytes = 0;
+	for (size_t i = 0; i < h->request.nenv; i++) { /* the sum was checked by request_parse */
+		size_t n = strlen(h->request.env[i]) + 1;
+
+		memcpy(env->text + env->bytes, h->request.env[i], n);
+		env->bytes += (uint32_t)n;
+	}
+	rc = supervisor_call(h->supervisor, &m, env, offsetof(struct agent_env, text) + env->bytes, -1);
+	return rc < 0 ? err_errno(&h->err, rc, "env") : 0;
+}
+
+int control_configure(struct handler *h)
+{
+	const struct request *r = &h->request;
+	struct timespec t = { .tv_sec = r->clock_ns / 1000000000, .tv_nsec = r->clock_ns % 1000000000 };
+	int rc = 0;
+
+	if (h->agent->mode == AGENT_UNIX && (r->has_clock || r->nentropy || r->hostname || r->machine_id))
+		return err_set(&h->err, -EOPNOTSUPP, "configure: over a Unix socket only 'env' can be set; the machine is not ours");
+	if (r->has_clock && clock_settime(CLOCK_REALTIME, &t) < 0)
+		return err_errno(&h->err, -errno, "clock_ns: set the clock");
+	if (r->nentropy)
+		rc = reseed(r, &h->err);
+	if (rc == 0 && r->hostname && sethostname(r->hostname, strlen(r->hostname)) < 0)
+		rc = err_errno(&h->err, -errno, "hostname: set it");
+	if (rc == 0 && r->machine_id)
+		rc = control_write_machine_id(r->machine_id, &h->err);
+	if (rc == 0 && r->has_env)
+		rc = hand_over_env(h);
+	if (rc < 0)
+		return rc;
+	rc = channel_answer_ok(&h->channel);
+	return rc < 0 ? err_errno(&h->err, rc, "configure") : 0;
+}
+
+/* ---- disks ---- */
+
+int control_sync(struct handler *h)
+{
+	sync();
+	return channel_answer_ok(&h->channel);
+}
+
+static int need_disk(struct handler *h, const char *what)
+{
+	if (h->agent->writable_fd < 0)
+		return err_set(&h->err, -EOPNOTSUPP, "%s: the root file system is not on a disk of its own", what);
+	return 0;
+}
+
+int control_thaw(struct handler *h)
+{
+	int rc = need_disk(h, "thaw");
+
+	if (rc < 0)
+		return rc;
+	if (ioctl(h->agent->writable_fd, FITHAW, 0) < 0 && errno != EINVAL) /* EINVAL: not frozen */
+		return err_errno(&h->err, -errno, "thaw");
+	return channel_answer_ok(&h->channel);
+}
+
+/* Frozen for as long as the connection lives: a host that dies cannot leave the guest's disk frozen. */
+int control_freeze(struct handler *h)
+{
+	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
+	char byte;
+	int rc = need_disk(h, "freeze");
+
+	if (rc < 0)
+		return rc;
+	sync();
+	if (ioctl(h->agent->writable_fd, FIFREEZE, 0) < 0)
+		return err_errno(&h->err, -errno, "freeze");
+	rc = channel_answer_ok(&h->channel);
+	while (rc == 0) {
+		ssize_t n;
+
+		if (poll(&p, 1, -1) < 0)
+			continue;
+		n = read(h->channel.fd, &byte, 1);
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+			break;
+	}
+	if (ioctl(h->agent->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
+		return err_errno(&h->err, -errno, "thaw");
+	return 0;
+}
+
+/* ---- power ---- */
+
+int control_power(struct handler *h)
+{
+	struct supervisor_message m = {
+		.type = SUPERVISOR_POWER,
+		.value = h->request.op == REQUEST_REBOOT ? RB_AUTOBOOT : RB_POWER_OFF,
+		.id = (uint64_t)h->request.grace_ms,
+	};
+	int rc = channel_answer_ok(&h->channel);
+
+	if (rc < 0)
+		return err_errno(&h->err, rc, "poweroff");
+	return supervisor_call(h->supervisor, &m, NULL, 0, -1);
+}
