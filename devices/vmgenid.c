@@ -103,6 +103,12 @@ static void vmgenid_reset(struct device *d)
 	(void)vmgenid_set(d, from_device(d)->first);
 }
 
+/* Loading begins with a reset, which wrote the first identifier. */
+static void vmgenid_resume(struct device *d)
+{
+	(void)vmgenid_set(d, from_device(d)->st.id);
+}
+
 const struct device_ops vmgenid_device = {
 	.name = "vmgenid",
 	.help = "generation id: tells the guest that it is a copy",
@@ -118,4 +124,5 @@ const struct device_ops vmgenid_device = {
 	.test_options = "id=000102030405060708090a0b0c0d0e0f",
 	.open = vmgenid_open,
 	.reset = vmgenid_reset,
+	.resume = vmgenid_resume,
 };

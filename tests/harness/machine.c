@@ -79,7 +79,6 @@ uint64_t machine_read(struct machine *m, struct device *d, uint64_t offset, uint
 	uint8_t data[8] = { 0 };
 
 	bus_read(&m->vm.bus, space_of(d), d->base + offset, data, len);
-	machine_settle(m);
 	return le64_load(data);
 }
 

@@ -23,7 +23,7 @@ struct device *machine_add(struct machine *m, const char *name, const char *opti
 int machine_try_add(struct machine *m, const struct device_ops *ops, const char *options, struct device **ret,
 		    struct err *err);
 
-/* Access a device's range through the bus, as a vCPU would, then let the loop handle what became ready. */
+/* Access a device's range through the bus, as a vCPU would; after a write the loop handles what became ready. */
 uint64_t machine_read(struct machine *m, struct device *d, uint64_t offset, uint32_t len);
 void machine_write(struct machine *m, struct device *d, uint64_t offset, uint64_t value, uint32_t len);
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the host does to a device while its guest runs: the events of the random traces. A device whose visible state can
+ * change without the guest's doing has an entry here. (Not events that change the host's resources: a fresh
+ * device would have to be made with the changed ones.)
+ */
+#include <string.h>
+
+#include "devices/ged.h"
+#include "devices/virtio_balloon.h"
+#include "devices/vmgenid.h"
+#include "lib/util.h"
+#include "tests/harness/trace.h"
+
+static void ged_event(struct device *d, struct rnd *r)
+{
+	device_lock(d);
+	ged_notify(d, 1u << rnd_below(r, 3));
+	device_unlock(d);
+}
+
+static void vmgenid_event(struct device *d, struct rnd *r)
+{
+	uint8_t id[VMGENID_SIZE];
+
+	memset(id, (int)rnd_below(r, 256), sizeof(id));
+	device_lock(d);
+	vmgenid_set(d, id);
+	device_unlock(d);
+}
+
+static void balloon_event(struct device *d, struct rnd *r)
+{
+	struct balloon_stats s;
+
+	if (rnd_below(r, 2))
+		balloon_stats(d, &s);
+	else
+		balloon_set_target(d, rnd_below(r, (TRACE_RAM >> 20) + 2), NULL);
+}
+
+static const struct {
+	const char *name;
+	trace_event_fn *fn;
+} events[] = {
+	{ "ged", ged_event },
+	{ "vmgenid", vmgenid_event },
+	{ "balloon", balloon_event },
+};
+
+trace_event_fn *trace_event(const struct device_ops *ops)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+		if (strcmp(events[i].name, ops->name) == 0)
+			return events[i].fn;
+	return NULL;
+}
