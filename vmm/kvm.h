@@ -24,7 +24,6 @@ struct vm;
 	X(VCPU_EVENTS, "vCPU state")                              \
 	X(DEBUGREGS, "vCPU state")                                \
 	X(XSAVE, "vCPU state")                                    \
-	X(XCRS, "vCPU state")                                     \
 	X(ADJUST_CLOCK, "paravirtual clock")
 
 /* Open the device and check the API version and KVM_REQUIRED: sets vm->kvm_fd. 0 or -errno. */

@@ -71,6 +71,7 @@ static const struct opt option_table[] = {
 
 struct vmm {
 	struct vmm_options opt;
+	struct log log;
 	struct vm vm;
 	struct machine machine;
 	struct control control;
@@ -107,7 +108,7 @@ static int parse_options(struct vmm *v, int argc, char **argv, struct err *err)
 		return err_set(err, -EINVAL, "unexpected operand '%s'", argv[r]);
 	if (!o->dir || !o->kernel)
 		return err_set(err, -EINVAL, "--dir and --kernel are required: see --help");
-	if (o->log_level && log_level_parse(o->log_level, &v->vm.log.level) < 0)
+	if (o->log_level && log_level_parse(o->log_level, &v->log.level) < 0)
 		return err_set(err, -EINVAL, "--log-level: '%s' is not error, warn, info or debug", o->log_level);
 	if (o->ready_fd != UINT64_MAX)
 		v->keep_fd[v->nkeep++] = v->ready_fd = (int)o->ready_fd;
@@ -196,7 +197,7 @@ static void write_status(struct vmm *v)
 		return;
 	buf[n] = '\n';
 	if (fd_pwrite_full(v->status_fd, buf, (size_t)n + 1, 0) < 0)
-		log_line(&v->vm.log, LOG_WARN, "the status file cannot be written");
+		log_line(&v->log, LOG_WARN, "the status file cannot be written");
 }
 
 /* ---- signals ---- */
@@ -331,9 +332,9 @@ static int isolate(struct vmm *v, struct err *err)
 		return r;
 	}
 	if (r == 0)
-		log_line(&v->vm.log, LOG_WARN, "%s", why.text);
+		log_line(&v->log, LOG_WARN, "%s", why.text);
 	if (v->opt.no_seccomp)
-		log_line(&v->vm.log, LOG_WARN, "--no-seccomp: SYSTEM CALLS ARE NOT FILTERED, a guest that breaks out is in this user's account");
+		log_line(&v->log, LOG_WARN, "--no-seccomp: SYSTEM CALLS ARE NOT FILTERED, a guest that breaks out is in this user's account");
 	else
 		r = isolate_handler(err);
 	if (r >= 0)
@@ -356,6 +357,7 @@ static int start(struct vmm *v, struct err *err)
 		r = err_errno(err, -errno, "--die-with-parent");
 	if (r == 0)
 		r = vm_init(&v->vm, err);
+	v->vm.log = v->log;
 	if (r == 0)
 		r = open_all(v, err);
 	if (r == 0)
@@ -370,7 +372,7 @@ static void say_ready(struct vmm *v)
 	if (v->ready_fd < 0)
 		return;
 	if (fd_write_full(v->ready_fd, READY_LINE, strlen(READY_LINE)) < 0)
-		log_line(&v->vm.log, LOG_WARN, "--ready-fd %d: nobody reads it", v->ready_fd);
+		log_line(&v->log, LOG_WARN, "--ready-fd %d: nobody reads it", v->ready_fd);
 	v->ready_fd = fd_close(v->ready_fd);
 }
 
@@ -390,7 +392,7 @@ static int run(struct vmm *v, struct err *err)
 		vm_request_stop(vm, VM_STOP_ERROR, "event loop: %s", strerror(-r));
 	vm_set_state(vm, VM_STOPPED, NULL);
 	machine_close(&v->machine); /* what guests wrote reaches the files before anyone hears of the end */
-	log_line(&vm->log, LOG_INFO, "%s: %s", vm_stop_name((enum vm_stop)vm->stop_reason), vm->stop_text);
+	log_line(&v->log, LOG_INFO, "%s: %s", vm_stop_name((enum vm_stop)vm->stop_reason), vm->stop_text);
 	write_status(v);
 	control_stopped(&v->control);
 	return vm->stop_reason == VM_STOP_POWEROFF ? 0 : VM_EXIT_BASE + vm->stop_reason;
@@ -416,7 +418,8 @@ static void finish(struct vmm *v)
 int main(int argc, char **argv)
 {
 	static struct vmm v = {
-		.vm = { .kvm_fd = -1, .vm_fd = -1, .log = { .fd = 2, .level = LOG_INFO, .prefix = "coffer-vmm" } },
+		.log = { .fd = 2, .level = LOG_INFO, .prefix = "coffer-vmm" },
+		.vm = { .kvm_fd = -1, .vm_fd = -1 },
 		.dir_fd = -1, .kernel_fd = -1, .initrd_fd = -1, .lock_fd = -1, .pid_fd = -1, .status_fd = -1,
 		.ready_fd = -1,
 	};
@@ -436,7 +439,7 @@ int main(int argc, char **argv)
 	if (r == 0)
 		r = run(&v, &err);
 	if (r < 0) {
-		log_line(&v.vm.log, LOG_ERROR, "%s", err.text);
+		log_line(&v.log, LOG_ERROR, "%s", err.text);
 		r = 1;
 	}
 	finish(&v);
