@@ -106,7 +106,7 @@ static void vmgenid_reset(struct device *d)
 /* Loading begins with a reset, which wrote the first identifier. */
 static void vmgenid_resume(struct device *d)
 {
-	(void)vmgenid_set(d, from_device(d)->st.id);
+	(void)mem_write(&d->vm->mem, GPA(BOOT_VMGENID_GPA), from_device(d)->st.id, VMGENID_SIZE);
 }
 
 const struct device_ops vmgenid_device = {
