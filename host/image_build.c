@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building an image: source -> tree of metadata -> ext4 -> store.
+ *
+ * No step needs root or a user namespace, but mmdebstrap's own: owners, devices and attributes go from the source into the
+ * file system without existing on the host. A compressed archive, or one from stdin, is first unpacked into a file in the
+ * work directory, because the archive is read twice: for the tree, and for the contents.
+ *
+ * Trust: an archive is hostile; see fstree_tar.c. Programs that decompress see it too, as processes of their own.
+ */
+#include "host/image_build.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/ext4_write.h"
+#include "host/fstree_source.h"
+#include "host/image_debian.h"
+#include "host/spawn.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+struct compression {
+	const char *magic;
+	size_t magic_len;
+	const char *argv[4];
+	const char *package;
+};
+
+static const struct compression compressions[] = {
+	{ "\x1f\x8b", 2, { "gzip", "-dc", NULL }, "gzip" },
+	{ "\x28\xb5\x2f\xfd", 4, { "zstd", "-qdc", NULL }, "zstd" },
+	{ "\xfd" "7zXZ", 6, { "xz", "-dc", NULL }, "xz-utils" },
+	{ "BZh", 3, { "bzip2", "-dc", NULL }, "bzip2" },
+	{ "\x04\x22\x4d\x18", 4, { "lz4", "-qdc", NULL }, "lz4" },
+};
+
+static int copy_stream(int in, int out, struct progress *p, struct err *err)
+{
+	char buffer[64 << 10];
+	uint64_t done = 0;
+	ssize_t n;
+
+	while ((n = fd_read_full(in, buffer, sizeof(buffer))) > 0) {
+		int r = fd_write_full(out, buffer, (size_t)n);
+
+		if (r < 0)
+			return err_errno(err, r, "write the work file");
+		done += (uint64_t)n;
+		r = progress_bytes(p, done, 0, err);
+		if (r < 0)
+			return r;
+	}
+	return n < 0 ? err_errno(err, (int)n, "read the archive") : 0;
+}
+
+static int open_work_file(const struct image_draft *d, const char *name, struct err *err)
+{
+	int fd = openat(d->fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	return fd < 0 ? err_errno(err, -errno, "create '%s/%s'", d->path, name) : fd;
+}
+
+/* Turn *fd, an archive, into an uncompressed one in a regular file. */
+static int make_plain(const struct image_draft *d, int *fd, struct progress *p, struct err *err)
+{
+	const struct compression *c = NULL;
+	uint8_t head[8] = { 0 };
+	struct stat st;
+	int out, r;
+
+	if (fstat(*fd, &st) < 0)
+		return err_errno(err, -errno, "stat the archive");
+	if (!S_ISREG(st.st_mode)) {
+		out = open_work_file(d, "stream", err);
+		if (out < 0)
+			return out;
+		progress_stage(p, "reading the archive");
+		r = copy_stream(*fd, out, p, err);
+		fd_close(*fd);
+		*fd = out;
+		if (r < 0)
+			return r;
+	}
+	r = (int)fd_pread_full(*fd, head, sizeof(head), 0);
+	if (r < 0)
+		return err_errno(err, r, "read the archive");
+	for (size_t i = 0; i < ARRAY_SIZE(compressions); i++)
+		if (memcmp(head, compressions[i].magic, compressions[i].magic_len) == 0)
+			c = &compressions[i];
+	if (c == NULL)
+		return 0;
+	out = open_work_file(d, "archive", err);
+	if (out < 0)
+		return out;
+	progress_stage(p, "decompressing the archive");
+	if (lseek(*fd, 0, SEEK_SET) < 0)
+		r = err_errno(err, -errno, "read the archive");
+	else
+		r = spawn_run(&(struct spawn){ .argv = c->argv, .in = *fd, .out = out, .package = c->package, .progress = p,
+					       .show_size = true },
+			      err);
+	fd_close(*fd);
+	*fd = out;
+	return r < 0 ? r : 0;
+}
+
+/* What people have at hand that is an archive and yet no root file system. */
+static int check_tree(const struct fstree *t, const char *source, struct err *err)
+{
+	if (t->root->dir.first == NULL)
+		return err_set(err, -EINVAL, "'%s' is empty", source);
+	if (fstree_lookup(t, "usr") == NULL && fstree_lookup(t, "bin") == NULL &&
+	    (fstree_lookup(t, "oci-layout") != NULL || fstree_lookup(t, "manifest.json") != NULL))
+		return err_set(err, -EINVAL,
+			       "'%s' has container image layers, not a root file system: use what 'docker export CONTAINER' writes",
+			       source);
+	return 0;
+}
+
+static void give_to_root(struct fstree *t)
+{
+	for (struct fstree_inode *i = t->root; i != NULL; i = i->next)
+		i->uid = i->gid = 0;
+}
+
+/* Open the source and read its tree. *ret_fd is where contents come from. */
+static int read_source(const struct image_build_options *o, const struct image_draft *d, struct fstree *t, struct image *image,
+		       int *ret_fd, struct progress *p, struct err *note, struct err *err)
+{
+	_cleanup_close_ int fd = -1;
+	bool is_dir = false;
+	struct stat st;
+	int r = 0;
+
+	if (strcmp(o->source, IMAGE_DEBIAN) == 0) {
+		fd = open_work_file(d, "archive", err);
+		if (fd < 0)
+			return fd;
+		r = image_debian_tar(o, fd, image->source, p, note, err);
+	} else if (strcmp(o->source, "-") == 0) {
+		fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+		if (fd < 0)
+			return err_errno(err, -errno, "stdin");
+		snprintf(image->source, sizeof(image->source), "stdin");
+		r = make_plain(d, &fd, p, err);
+	} else {
+		fd = open(o->source, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || fstat(fd, &st) < 0)
+			return err_errno(err, -errno, "open '%s'", o->source);
+		is_dir = S_ISDIR(st.st_mode);
+		snprintf(image->source, sizeof(image->source), "%.*s", IMAGE_SOURCE_MAX, o->source);
+		if (!is_dir)
+			r = make_plain(d, &fd, p, err);
+	}
+	if (r == 0) {
+		progress_stage(p, "reading the source");
+		r = is_dir ? fstree_read_dir(t, fd, p, err) : fstree_read_tar(t, fd, p, err);
+	}
+	if (r == 0)
+		r = check_tree(t, o->source, err);
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
+
+static int build_in(struct image_draft *d, const struct image_build_options *o, struct image *image, struct progress *p,
+		    struct err *note, struct err *err)
+{
+	struct ext4_options options = { .size = o->size, .label = "coffer-root" };
+	_cleanup_close_ int fd = -1;
+	struct fstree tree;
+	char path[PATH_MAX];
+	int r = fstree_init(&tree, err);
+
+	if (r < 0)
+		return r;
+	r = read_source(o, d, &tree, image, &fd, p, note, err);
+	if (r == 0) {
+		struct fstree_source source = { .fd = fd };
+
+		if (o->root_owner)
+			give_to_root(&tree);
+		progress_stage(p, "writing the file system");
+		snprintf(path, sizeof(path), "%s/" IMAGE_ROOTFS, d->path);
+		r = ext4_write(&tree, &source, path, &options, p, err);
+	}
+	fstree_finish(&tree);
+	if (r < 0)
+		return r;
+	image->format = IMAGE_FORMAT_EXT4;
+	return image_draft_publish(d, image, o->replace, p, err);
+}
+
+/* Find out before the work rather than after it; publishing decides. */
+static int check_free(const struct image_store *s, const struct image_build_options *o, const char *name, struct err *err)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/%s", s->images, name);
+	if (!o->replace && access(path, F_OK) == 0)
+		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
+	return 0;
+}
+
+int image_build(const struct image_store *s, const struct image_build_options *o, struct progress *p, struct err *note,
+		struct err *err)
+{
+	struct image image = { 0 };
+	struct image_draft d = IMAGE_DRAFT_NONE;
+	const char *name = o->name;
+	int r;
+
+	if (name == NULL && strcmp(o->source, IMAGE_DEBIAN) == 0)
+		name = IMAGE_DEBIAN;
+	if (name == NULL)
+		return err_set(err, -EINVAL, "--name is missing: what shall the image of '%s' be called?", o->source);
+	r = image_name_check(name, err);
+	if (r == 0)
+		r = check_free(s, o, name, err);
+	if (r == 0)
+		r = image_draft_begin(s, &d, err);
+	if (r < 0)
+		return r;
+	snprintf(image.name, sizeof(image.name), "%s", name);
+	r = build_in(&d, o, &image, p, note, err);
+	image_finish(&image);
+	progress_stage(p, "cleaning up");
+	image_draft_end(&d);
+	progress_end(p);
+	return r;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Building images: from Debian's packages, a directory or a tar. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/image_store.h"
+#include "host/progress.h"
+#include "lib/opt.h"
+
+#define IMAGE_DEBIAN "debian"
+
+struct image_build_options {
+	const char *source;      /* "debian", a directory, a tar (also compressed), or "-": a tar from stdin */
+	const char *name;        /* NULL: "debian" for that */
+	uint64_t size;           /* bytes of the file system; 0: what it needs */
+	bool replace;            /* an image of that name */
+	bool root_owner;         /* everything belongs to 0:0, whatever the source says */
+
+	/* debian only */
+	const char *suite;       /* NULL: bookworm */
+	const char *mirror;      /* NULL: the host's own */
+	struct opt_strv include; /* packages besides the usual ones; each may be a list with commas */
+	bool cached;             /* take the packages of the last build without asking a mirror */
+};
+
+/* 0 or -errno. `note` (may be NULL) gets a line when something went another way than asked: the cached packages
+ * were taken because no mirror answered. */
+int image_build(const struct image_store *s, const struct image_build_options *o, struct progress *p, struct err *note,
+		struct err *err);

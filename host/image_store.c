@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store of images: see image_store.h. Two builds of one name race by rename: the second is told that it exists. */
+#include "host/image_store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "host/file.h"
+#include "lib/fd.h"
+#include "lib/sha256.h"
+#include "lib/util.h"
+
+enum { LIST_MAX = 4096, HASH_BUFFER = 1 << 20 };
+
+#define NEW_IMAGE "image" /* in the work directory, while it is being published */
+
+int image_store_init(struct image_store *s, const char *base, struct err *err)
+{
+	char own[PATH_MAX];
+	int n, m;
+
+	*s = (struct image_store){ 0 };
+	if (base == NULL) {
+		int r = file_data_dir("", own, sizeof(own), err);
+
+		if (r < 0)
+			return r;
+		for (size_t len = strlen(own); len > 1 && own[len - 1] == '/';)
+			own[--len] = '\0';
+		base = own;
+	}
+	n = snprintf(s->images, sizeof(s->images), "%s/images", base);
+	m = snprintf(s->builds, sizeof(s->builds), "%s/builds", base);
+	if ((size_t)n >= sizeof(s->images) || (size_t)m >= sizeof(s->builds))
+		return err_set(err, -ENAMETOOLONG, "the path of the image store, '%.80s...', is too long", base);
+	return 0;
+}
+
+int image_draft_begin(const struct image_store *s, struct image_draft *ret, struct err *err)
+{
+	struct image_draft d = IMAGE_DRAFT_NONE;
+	uint64_t random = 0;
+	int r = file_make_dirs(s->images, 0755, err);
+
+	if (r == 0)
+		r = lockdir_open(&d.builds, s->builds, err);
+	if (r < 0)
+		return r;
+	/* What cannot be removed now does not stop a new build. */
+	lockdir_sweep(&d.builds, NULL, NULL, NULL);
+	if (getrandom(&random, sizeof(random), 0) < 0)
+		random = (uint64_t)getpid() << 32 ^ (uint64_t)time(NULL);
+	d.store = s;
+	snprintf(d.id, sizeof(d.id), "%016llx", (unsigned long long)random);
+	snprintf(d.path, sizeof(d.path), "%s/%s", s->builds, d.id);
+	r = lockdir_create(&d.builds, d.id, &d.fd, &d.lock_fd, err);
+	if (r < 0) {
+		lockdir_close(&d.builds);
+		return r;
+	}
+	*ret = d;
+	return 0;
+}
+
+void image_draft_end(struct image_draft *d)
+{
+	if (d->lock_fd >= 0)
+		lockdir_remove(&d->builds, d->id, d->lock_fd, NULL);
+	d->lock_fd = fd_close(d->lock_fd);
+	d->fd = fd_close(d->fd);
+	lockdir_close(&d->builds);
+}
+
+static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
+{
+	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER);
+	uint8_t digest[SHA256_SIZE];
+	struct sha256 s;
+
+	if (buffer == NULL)
+		return err_set(err, -ENOMEM, "no memory for the checksum");
+	sha256_init(&s);
+	for (uint64_t at = 0; at < size;) {
+		size_t want = (size_t)MIN((uint64_t)HASH_BUFFER, size - at);
+		ssize_t n = fd_pread_full(fd, buffer, want, (off_t)at);
+		int r;
+
+		if (n < 0 || (size_t)n != want)
+			return err_errno(err, n < 0 ? (int)n : -EIO, "read the new image");
+		sha256_update(&s, buffer, want);
+		at += want;
+		r = progress_bytes(p, at, size, err);
+		if (r < 0)
+			return r;
+	}
+	sha256_final(&s, digest);
+	sha256_hex(digest, hex);
+	return 0;
+}
+
+/* Take the exclusive lock of an image, so that no VM uses or begins to use it. *ret_fd is -1 when it has no disk.
+ * -ENOENT when there is no such image. */
+static int lock_image(int images, const char *name, int *ret_fd, struct err *err)
+{
+	_cleanup_close_ int dir = openat(images, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int fd = -1;
+
+	*ret_fd = -1;
+	if (dir < 0)
+		return errno == ENOENT ? err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
+					 err_errno(err, -errno, "image '%s'", name);
+	fd = openat(dir, IMAGE_ROOTFS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? err_set(err, -EBUSY, "image '%s' is in use by a running VM", name) :
+					      err_errno(err, -errno, "image '%s': lock", name);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+/* Put DRAFT/image in the place of the image `name`; the old one, if any, ends up in the draft. */
+static int put_in_place(struct image_draft *d, int images, const char *name, bool replace, struct err *err)
+{
+	_cleanup_close_ int old_lock = -1;
+	int r;
+
+	/* A directory does not replace one that has contents, so this is also right for two builds at once. */
+	if (renameat(d->fd, NEW_IMAGE, images, name) == 0)
+		return 0;
+	if (errno != EEXIST && errno != ENOTEMPTY)
+		return err_errno(err, -errno, "rename the new image to '%s/%s'", d->store->images, name);
+	if (!replace)
+		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
+	r = lock_image(images, name, &old_lock, err);
+	if (r < 0)
+		return r;
+	if (renameat2(d->fd, NEW_IMAGE, images, name, RENAME_EXCHANGE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return err_errno(err, -errno, "exchange '%s/%s' with the new image", d->store->images, name);
+	/* A file system without exchange: for a moment there is no image of that name. */
+	if (renameat(images, name, d->fd, "old") < 0 || renameat(d->fd, NEW_IMAGE, images, name) < 0)
+		return err_errno(err, -errno, "replace '%s/%s'", d->store->images, name);
+	return 0;
+}
+
+static int seal(struct image_draft *d, struct image *image, struct progress *progress, struct err *err)
+{
+	_cleanup_close_ int fd = openat(d->fd, IMAGE_ROOTFS, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	char path[PATH_MAX];
+	char *manifest;
+	struct stat st;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_errno(err, -errno, "the new " IMAGE_ROOTFS);
+	image->size = (uint64_t)st.st_size;
+	image->created = time(NULL);
+	progress_stage(progress, "computing the checksum");
+	r = hash_file(fd, image->size, image->sha256, progress, err);
+	if (r < 0)
+		return r;
+	progress_stage(progress, "writing to disk");
+	if (fchmod(fd, 0444) < 0 || fsync(fd) < 0)
+		return err_errno(err, -errno, "sync the new " IMAGE_ROOTFS);
+	if (mkdirat(d->fd, NEW_IMAGE, 0755) < 0 ||
+	    renameat(d->fd, IMAGE_ROOTFS, d->fd, NEW_IMAGE "/" IMAGE_ROOTFS) < 0)
+		return err_errno(err, -errno, "'%s/" NEW_IMAGE "'", d->path);
+	manifest = image_manifest_format(image);
+	if (manifest == NULL)
+		return err_set(err, -EINVAL, "the manifest cannot be written: a name or default is not UTF-8");
+	snprintf(path, sizeof(path), "%s/" NEW_IMAGE "/" IMAGE_MANIFEST, d->path);
+	r = file_write_atomic(path, manifest, strlen(manifest), 0444, true, err);
+	free(manifest);
+	return r;
+}
+
+int image_draft_publish(struct image_draft *d, struct image *image, bool replace, struct progress *progress, struct err *err)
+{
+	_cleanup_close_ int images = -1;
+	int r = image_name_check(image->name, err);
+
+	if (r == 0)
+		r = seal(d, image, progress, err);
+	if (r < 0)
+		return r;
+	images = open(d->store->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (images < 0)
+		return err_errno(err, -errno, "open '%s'", d->store->images);
+	r = put_in_place(d, images, image->name, replace, err);
+	if (r < 0)
+		return r;
+	if (fsync(images) < 0)
+		return err_errno(err, -errno, "sync '%s'", d->store->images);
+	return 0;
+}
+
+int image_store_remove(const struct image_store *s, const char *name, struct err *err)
+{
+	struct image_draft d = IMAGE_DRAFT_NONE;
+	_cleanup_close_ int images = -1, lock = -1;
+	int r = image_name_check(name, err);
+
+	if (r < 0)
+		return r;
+	images = open(s->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (images < 0)
+		return errno == ENOENT ? err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
+					 err_errno(err, -errno, "open '%s'", s->images);
+	r = lock_image(images, name, &lock, err);
+	if (r == 0)
+		r = image_draft_begin(s, &d, err);
+	if (r < 0)
+		return r;
+	if (renameat(images, name, d.fd, "removed") < 0)
+		r = err_errno(err, -errno, "remove the image '%s'", name);
+	else if (fsync(images) < 0)
+		r = err_errno(err, -errno, "sync '%s'", s->images);
+	image_draft_end(&d);
+	return r;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+	return strcmp(((const struct image_entry *)a)->image.name, ((const struct image_entry *)b)->image.name);
+}
+
+int image_store_list(const struct image_store *s, struct image_entry **ret, size_t *ret_n, struct err *err)
+{
+	struct image_entry *list = NULL;
+	DIR *dir = opendir(s->images);
+	size_t n = 0, room = 0;
+	struct dirent *e;
+
+	*ret = NULL;
+	*ret_n = 0;
+	if (dir == NULL)
+		return errno == ENOENT ? 0 : err_errno(err, -errno, "open '%s'", s->images);
+	while (n < LIST_MAX && (e = readdir(dir)) != NULL) {
+		struct image_entry *entry;
+		struct stat st;
+
+		if (e->d_name[0] == '.')
+			continue;
+		if (n == room) {
+			size_t more = room == 0 ? 16 : room * 2;
+			struct image_entry *p = realloc(list, more * sizeof(*list));
+
+			if (p == NULL) {
+				image_store_list_free(list, n);
+				closedir(dir);
+				return err_set(err, -ENOMEM, "no memory for the list of images");
+			}
+			list = p;
+			room = more;
+		}
+		entry = &list[n++];
+		*entry = (struct image_entry){ .problem = ERR_INIT };
+		if (image_name_check(e->d_name, &entry->problem) == 0 &&
+		    image_store_resolve(s, e->d_name, &entry->image, &entry->problem) == 0 &&
+		    stat(entry->image.path, &st) == 0)
+			entry->disk = (uint64_t)st.st_blocks * 512;
+		snprintf(entry->image.name, sizeof(entry->image.name), "%.*s", IMAGE_NAME_MAX, e->d_name);
+	}
+	closedir(dir);
+	if (n > 0)
+		qsort(list, n, sizeof(*list), compare_entries);
+	*ret = list;
+	*ret_n = n;
+	return 0;
+}
+
+void image_store_list_free(struct image_entry *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		image_finish(&list[i].image);
+	free(list);
+}

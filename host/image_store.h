@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store of images, for the commands that change it.
+ *
+ *   BASE/images/NAME/   rootfs.img manifest.json; whole, or not there
+ *   BASE/builds/ID/     lock, and what a build or a removal is working on; a lockdir (see lockdir.h)
+ *
+ * A build makes its image in a child of builds, and publishing it is one rename (or exchange) after everything has been
+ * synced. A removal renames the image into such a child first. So what a crash leaves is in builds, and the next
+ * build or removal sweeps it.
+ */
+#pragma once
+#include <limits.h>
+#include <stdbool.h>
+
+#include "host/image.h"
+#include "host/lockdir.h"
+#include "host/progress.h"
+
+#define IMAGE_ROOTFS "rootfs.img"
+#define IMAGE_MANIFEST "manifest.json"
+
+struct image_store {
+	char images[PATH_MAX - 128], builds[PATH_MAX - 128]; /* with room for what is in them */
+};
+
+/* `base` NULL: the user's own (file_data_dir). Makes nothing. */
+int image_store_init(struct image_store *s, const char *base, struct err *err);
+
+/* image_resolve in that store. */
+int image_store_resolve(const struct image_store *s, const char *name_or_path, struct image *ret, struct err *err);
+
+/* A place to build in. */
+struct image_draft {
+	const struct image_store *store;
+	struct lockdir builds;
+	char id[32];
+	char path[PATH_MAX - 64]; /* work directory, absolute */
+	int fd;                   /* of it */
+	int lock_fd;
+};
+
+#define IMAGE_DRAFT_NONE ((struct image_draft){ .builds = { .fd = -1 }, .fd = -1, .lock_fd = -1 })
+
+/* Remove what earlier builds left, and make a new place. */
+int image_draft_begin(const struct image_store *s, struct image_draft *ret, struct err *err);
+
+/* Make the rootfs.img in the draft an image: hash it, write the manifest from `image` (name, format, source, defaults;
+ * size, sha256 and created are filled in), sync and rename. When there is an image of that name: -EEXIST, or with
+ * `replace` it goes, unless a VM uses it (-EBUSY). */
+int image_draft_publish(struct image_draft *d, struct image *image, bool replace, struct progress *progress, struct err *err);
+
+/* Remove the place with what is left in it. */
+void image_draft_end(struct image_draft *d);
+
+/* Remove an image: -ENOENT, or -EBUSY when a VM uses it. */
+int image_store_remove(const struct image_store *s, const char *name, struct err *err);
+
+struct image_entry {
+	struct image image;
+	uint64_t disk;      /* bytes it takes up */
+	struct err problem; /* code != 0: why it cannot be used; only the name is valid then */
+};
+
+/* All images, by name. *ret is to be given to image_store_list_free. */
+int image_store_list(const struct image_store *s, struct image_entry **ret, size_t *ret_n, struct err *err);
+void image_store_list_free(struct image_entry *list, size_t n);
+
+/* The manifest's text; for image_draft_publish and tests. */
+int image_manifest_parse(const char *text, size_t len, struct image *ret, struct err *err); /* all but name, path */
+char *image_manifest_format(const struct image *image); /* to be freed; NULL: no memory */

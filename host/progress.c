@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress lines: see progress.h. Text of other programs is cut to the line and control bytes in it are replaced. */
+#include "host/progress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+#include "host/signals.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { REDRAW_MS = 100, LINE_MAX_COLUMNS = 200 };
+
+void progress_init(struct progress *p, int fd, int signals)
+{
+	*p = (struct progress){ .fd = fd, .signals = signals, .stage = "" };
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void draw(struct progress *p, const char *detail)
+{
+	char line[LINE_MAX_COLUMNS + 8];
+	struct winsize ws;
+	size_t columns = 79, n;
+
+	if (p->fd < 0)
+		return;
+	if (ioctl(p->fd, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 1)
+		columns = MIN((size_t)ws.ws_col - 1, (size_t)LINE_MAX_COLUMNS);
+	n = (size_t)snprintf(line, columns + 2, "\r%s%s%s", p->stage, *detail != '\0' ? ": " : "", detail);
+	n = MIN(n, columns + 1);
+	for (size_t i = 1; i < n; i++)
+		if ((unsigned char)line[i] < ' ' || (unsigned char)line[i] >= 0x7f)
+			line[i] = '?';
+	memcpy(line + n, "\033[K", 3);
+	(void)fd_write_full(p->fd, line, n + 3);
+	p->drawn = true;
+	p->shown_ms = now_ms();
+}
+
+static int check_end(struct progress *p, struct err *err)
+{
+	int signal;
+
+	if (p->signals < 0)
+		return 0;
+	while ((signal = signals_next(p->signals)) > 0)
+		if (signals_is_end(signal))
+			return err_set(err, -EINTR, "interrupted");
+	return 0;
+}
+
+void progress_stage(struct progress *p, const char *stage)
+{
+	if (p == NULL)
+		return;
+	p->stage = stage;
+	draw(p, "");
+}
+
+int progress_bytes(struct progress *p, uint64_t done, uint64_t total, struct err *err)
+{
+	char text[64];
+	int r;
+
+	if (p == NULL)
+		return 0;
+	r = check_end(p, err);
+	if (r < 0 || p->fd < 0 || now_ms() - p->shown_ms < REDRAW_MS)
+		return r;
+	if (total > 0)
+		snprintf(text, sizeof(text), "%llu of %llu MiB", (unsigned long long)(done >> 20),
+			 (unsigned long long)(total >> 20));
+	else
+		snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)(done >> 20));
+	draw(p, text);
+	return 0;
+}
+
+int progress_text(struct progress *p, const char *text, struct err *err)
+{
+	int r;
+
+	if (p == NULL)
+		return 0;
+	r = check_end(p, err);
+	if (r == 0 && p->fd >= 0)
+		draw(p, text);
+	return r;
+}
+
+void progress_end(struct progress *p)
+{
+	if (p == NULL || !p->drawn)
+		return;
+	(void)fd_write_full(p->fd, "\r\033[K", 4);
+	p->drawn = false;
+}
