@@ -3,7 +3,8 @@
 #
 #   make            build everything into $(B)
 #   make setup      install what packages.txt lists (does nothing when it is there)
-#   make check      all tests; check-fast: without guests; check-asan, check-tidy, fuzz
+#   make check      all tests; check-fast: without guests; check-asan, check-tidy, fuzz,
+#                   golden-update (new versions of saved state)
 #   make demo       a Debian guest runs commands
 #   make bench-NAME one benchmark (bench/NAME*)
 #   make guest-kernel  the small guest kernel, cached outside the tree
@@ -56,7 +57,7 @@ FUZZ_REPLAY := $(patsubst %.c,$(B)/%_replay,$(FUZZ_SRC))
 BENCH_SRC := $(wildcard bench/*.c)
 BENCH_PROGS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 
-.PHONY: all setup check check-fast check-asan check-tidy fuzz demo guest-kernel clean install tests programs
+.PHONY: all setup check check-fast check-asan check-tidy fuzz golden-update demo guest-kernel clean install tests programs
 .DELETE_ON_ERROR:
 all: programs tests
 programs: $(PROGRAMS)
@@ -128,6 +129,9 @@ check-tidy: setup
 	@scripts/tidy.sh
 fuzz: setup
 	@scripts/fuzz.sh
+# Store the texts and blobs of state lists with a new version.
+golden-update: $(B)/tests/golden/golden_test
+	@$< --update
 demo: setup
 	@$(MAKE) --no-print-directory programs
 	@B=$(B) scripts/demo.sh
