@@ -37,7 +37,7 @@ class CmockaReader:
         self.started = time.monotonic()
         self.text = []
         self.in_summary = False
-        self.results = 0
+        self.results = self.failures = 0
 
     def line(self, line):
         found = CMOCKA.search(line)
@@ -59,16 +59,22 @@ class CmockaReader:
         r = result(f"{self.name}/{self.current}", state, self.started, text)
         self.current, self.text = None, []
         self.results += 1
+        self.failures += state == "fail"
         return r
 
     def finish(self, how, _status):
         if self.current:
-            self.text.append(how)
+            self.text.append(how or "it ended here")
             yield self.end("fail")
-        elif how and (self.results == 0 or not self.in_summary):
-            yield result(self.name, "fail", self.started, "\n".join(self.text + [how]))
         elif self.results == 0:
-            yield result(self.name, "fail", self.started, "\n".join(self.text + ["no test in it"]))
+            yield self.whole(how or "no test in it")
+        elif not self.in_summary:
+            yield self.whole(how or "it ended before its last test")
+        elif how and not self.failures:
+            yield self.whole(how)
+
+    def whole(self, why):
+        return result(self.name, "fail", self.started, "\n".join(self.text + [why]))
 
 
 class TapReader:
