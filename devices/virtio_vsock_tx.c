@@ -184,9 +184,10 @@ static void on_data(struct virtio_vsock *vs, struct vsock_conn *c, const struct 
 			vsock_conn_reset(vs, c);
 			return;
 		}
-		if (!c->blocked)
+		if (!c->blocked) {
 			vsock_forward(vs, c);
-		return;
+			return;
+		}
 	}
 	vsock_tell_credit(vs, c);
 }
