@@ -16,7 +16,7 @@
 
 /* What every guest gets. Each word saves time at boot or ends a panic; measured in docs/performance.md. */
 static const char base_cmdline[] =
-	"console=ttyS0 quiet panic=-1 reboot=t tsc=reliable random.trust_cpu=on no_timer_check cryptomgr.notests "
+	"console=ttyS0 quiet panic=-1 reboot=a tsc=reliable random.trust_cpu=on no_timer_check cryptomgr.notests "
 	"8250.nr_uarts=1 i8042.noaux i8042.nokbd i8042.nopnp audit=0 rcupdate.rcu_expedited=1";
 
 static void add(struct vmargs *a, const char *word)

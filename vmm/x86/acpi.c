@@ -24,6 +24,7 @@
 #include "lib/util.h"
 #include "vmm/x86/aml.h"
 #include "vmm/x86/layout.h"
+#include "vmm/x86/reset_vector.h"
 
 enum {
 	HEADER_SIZE = 36,
@@ -393,7 +394,7 @@ long acpi_build(const struct boot_config *config, uint64_t at, void *buf, size_t
 
 int acpi_write(struct mem *m, const struct boot_config *config, struct err *err)
 {
-	_Static_assert(X86_RSDP + ACPI_MAX_SIZE <= X86_TABLES_END, "the tables fit below 1 MiB");
+	_Static_assert(X86_RSDP + ACPI_MAX_SIZE <= X86_RESET_VECTOR, "the tables fit below 1 MiB");
 	_cleanup_free_ uint8_t *buf = malloc(ACPI_MAX_SIZE);
 	long n;
 	int r;
@@ -404,5 +405,7 @@ int acpi_write(struct mem *m, const struct boot_config *config, struct err *err)
 	if (n < 0)
 		return (int)n;
 	r = mem_write(m, GPA(X86_RSDP), buf, (size_t)n);
+	if (r == 0)
+		r = reset_vector_write(m, config);
 	return r < 0 ? err_errno(err, r, "ACPI: write the tables") : 0;
 }

@@ -23,6 +23,7 @@
 #define X86_LOW_RAM_END 0xA0000ull
 #define X86_TABLES_START BOOT_VMGENID_GPA /* the guest's map calls everything from here to 1 MiB reserved */
 #define X86_RSDP 0xE1000ull         /* tables follow it */
+#define X86_RESET_VECTOR 0xFFFF0ull /* where a kernel jumps that reboots the old way */
 #define X86_TABLES_END 0x100000ull
 #define X86_KERNEL_MIN 0x100000ull
 
