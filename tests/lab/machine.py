@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import selectors
 import shlex
 import socket
@@ -180,7 +181,9 @@ class Machine:
     def last_messages(self):
         text = [t for t in bytes(self.says).decode(errors="replace").splitlines()
                 if "TCG doesn't support requested feature" not in t][-10:]
-        text += bytes(self.console).decode(errors="replace").replace("\r", "").splitlines()[-40:]
+        console = bytes(self.console).decode(errors="replace").replace("\r", "").splitlines()
+        crash = [i for i, t in enumerate(console) if re.search(r"Kernel panic|BUG:|Oops|general protection", t)]
+        text += console[crash[0]:crash[0] + 40] if crash else console[-40:]
         return "".join(f"lab: | {t}\n" for t in text)
 
 
