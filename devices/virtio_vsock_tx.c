@@ -18,7 +18,6 @@
 #include <sys/socket.h>
 
 #include "devices/virtio_vsock.h"
-#include "lib/fd.h"
 #include "lib/util.h"
 
 /* A connection the guest asked for reached its listener. */
@@ -57,17 +56,18 @@ static void on_request(struct virtio_vsock *vs, const struct virtio_vsock_header
 		vsock_reply_rst(vs, h);
 		return;
 	}
+	/* First the slot: a listener must not see a connection that is dropped again at once. */
+	c = vsock_conn_new(vs, VSOCK_DIALING, -1);
+	if (!c) {
+		vsock_log(vs, "too many connections", le32_get(h->src_port), le32_get(h->dst_port));
+		vsock_reply_rst(vs, h);
+		return;
+	}
 	fd = vsock_unix_connect(vs->host.name, le32_get(h->dst_port));
 	if (fd < 0 && fd != -EAGAIN) {
 		if (fd != -ENOENT && fd != -ECONNREFUSED)
 			vsock_log(vs, strerror(-fd), le32_get(h->src_port), le32_get(h->dst_port));
-		vsock_reply_rst(vs, h);
-		return;
-	}
-	c = vsock_conn_new(vs, VSOCK_DIALING, -1);
-	if (!c) {
-		vsock_log(vs, "too many connections", le32_get(h->src_port), le32_get(h->dst_port));
-		fd_close(fd);
+		vsock_conn_free(vs, c);
 		vsock_reply_rst(vs, h);
 		return;
 	}
