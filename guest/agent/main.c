@@ -5,18 +5,14 @@
  * As PID 1 it takes no options: the kernel command line speaks. Otherwise it is told whether it serves a guest that
  * has its own init (--service) or a Unix socket (--listen-unix).
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "guest/agent/boot.h"
 #include "guest/agent/cgroup.h"
 #include "guest/agent/supervisor.h"
-#include "guest/agent/transport.h"
 
 static int usage(FILE *out, int status)
 {
@@ -90,7 +86,7 @@ int main(int argc, char **argv)
 	static const char service_cgroup[] = "/sys/fs/cgroup/coffer";
 	struct agent a = { .mode = AGENT_INIT, .console = 2, .writable_fd = -1, .cgroup_fd = -1, .root = "service", .overlay = "none" };
 	struct err err = ERR_INIT;
-	int status, listen_fd;
+	int status;
 
 	if (getpid() == 1 && argc == 1) {
 		boot_machine(&a);
@@ -106,19 +102,7 @@ int main(int argc, char **argv)
 		if (a.cgroup_path && a.cgroup_fd < 0)
 			agent_say(&a, "%s; commands get none", err.text);
 	}
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	a.shared = mmap(NULL, sizeof(*a.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (a.shared == MAP_FAILED) {
-		agent_say(&a, "no memory: %s", strerror(errno));
-		return 1;
-	}
-	atomic_store(&a.shared->next_id, 1);
-	listen_fd = transport_listen(&a, &err);
-	if (listen_fd < 0) {
-		agent_say(&a, "%s", err.text);
-		return 1; /* as PID 1: the kernel panics, and the monitor reports that */
-	}
-	status = supervisor_run(&a, listen_fd);
+	status = supervisor_run(&a);
 	if (a.listen_path)
 		unlink(a.listen_path);
 	return status;

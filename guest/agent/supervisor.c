@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/reboot.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -523,34 +525,51 @@ static int start(struct supervisor *s, int listen_fd, struct err *err)
 	return 0;
 }
 
-int supervisor_run(struct agent *a, int listen_fd)
+static int make_shared(struct agent *a, struct err *err)
 {
-	struct supervisor *s = calloc(1, sizeof(*s));
-	struct err err = ERR_INIT;
-	int rc;
+	a->shared = mmap(NULL, sizeof(*a->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (a->shared == MAP_FAILED)
+		return err_errno(err, -errno, "memory for the list of commands");
+	atomic_store(&a->shared->next_id, 1);
+	return 0;
+}
 
-	if (!s) {
-		agent_say(a, "no memory for the agent");
-		return 1;
-	}
-	s->a = a;
-	rc = start(s, listen_fd, &err);
-	if (rc < 0) {
-		agent_say(a, "%s", err.text);
-		return 1;
-	}
-	transport_announce(a);
+static void serve(struct supervisor *s)
+{
+	int rc = 0;
+
+	transport_announce(s->a);
 	while (!s->stop && (rc = loop_step(&s->loop, -1)) >= 0)
-		if (s->stop && s->stop_asked && a->mode == AGENT_SERVICE) { /* go on until the guest's init stops us */
-			power_ask_init(a, s->stop);
+		if (s->stop && s->stop_asked && s->a->mode == AGENT_SERVICE) { /* go on until the guest's init stops us */
+			power_ask_init(s->a, s->stop);
 			s->stop = 0;
 		}
 	if (rc < 0)
-		agent_say(a, "the agent's loop failed: %s", strerror(-rc));
+		agent_say(s->a, "the agent's loop failed: %s", strerror(-rc));
 	stop_everything(s);
-	if (a->mode == AGENT_INIT)
-		power_finish(a, s->stop ? s->stop : RB_POWER_OFF);
-	loop_finish(&s->loop);
+	if (s->a->mode == AGENT_INIT)
+		power_finish(s->a, s->stop ? s->stop : RB_POWER_OFF);
+}
+
+int supervisor_run(struct agent *a)
+{
+	struct supervisor *s = calloc(1, sizeof(*s));
+	struct err err = ERR_INIT;
+	int rc = s ? make_shared(a, &err) : err_set(&err, -ENOMEM, "no memory for the agent");
+
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	if (rc == 0)
+		rc = transport_listen(a, &err);
+	if (rc >= 0) {
+		s->a = a;
+		rc = start(s, rc, &err);
+	}
+	if (rc < 0)
+		agent_say(a, "%s", err.text);
+	else
+		serve(s);
+	if (s)
+		loop_finish(&s->loop);
 	free(s);
 	return rc < 0;
 }

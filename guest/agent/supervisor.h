@@ -34,9 +34,9 @@ struct supervisor_message {
 	uint64_t id;
 };
 
-/* Serve until the machine or the agent is to stop. `listen_fd` is owned. Returns the program's exit status; as PID 1 only in
- * a guest without power-off. */
-int supervisor_run(struct agent *a, int listen_fd);
+/* Listen, say that the agent is ready, and serve until the machine or the agent is to stop. Returns the program's exit
+ * status; as PID 1 only if the agent cannot listen (the kernel then panics, and the monitor reports that) or in a guest without power-off. */
+int supervisor_run(struct agent *a);
 
 /* ---- the handler's side ---- */
 
