@@ -29,7 +29,7 @@ static const char *match(const char *request, const struct device_ops *ops)
 	return request[n] ? request + n + 1 : request + n;
 }
 
-static int check_request(const char *request, struct err *err)
+static int check_name(const char *request, struct err *err)
 {
 	char names[ERR_MAX / 2] = "";
 	size_t at = 0;
@@ -43,13 +43,32 @@ static int check_request(const char *request, struct err *err)
 	return err_set(err, -ENODEV, "--device %.60s: no such device, there are:%s", request, names);
 }
 
+int machine_check(const struct opt_strv *requests, struct err *err)
+{
+	for (size_t i = 0; i < requests->n; i++) {
+		int r = check_name(requests->v[i], err);
+
+		if (r < 0)
+			return r;
+	}
+	for (size_t k = 0; k < device_registry_count; k++) {
+		const struct device_ops *ops = device_registry[k];
+		uint32_t n = 0;
+
+		for (size_t i = 0; i < requests->n; i++)
+			n += match(requests->v[i], ops) != NULL;
+		if (n > ops->instances)
+			return err_set(err, -EINVAL, "--device %s: given %u times, there can be %u", ops->name, n,
+				       ops->instances);
+	}
+	return 0;
+}
+
 static int add(struct machine *m, const struct device_ops *ops, uint32_t number, const char *options, struct err *err)
 {
 	struct device_place place = { .index = (uint32_t)m->ndevices, .number = number };
 	int r;
 
-	if (number >= ops->instances)
-		return err_set(err, -EINVAL, "--device %s: at most %u of them", ops->name, ops->instances);
 	if (m->ndevices == ARRAY_SIZE(m->device) || (needs_window(ops) && m->nwindows == MACHINE_MMIO_MAX))
 		return err_set(err, -ENOSPC, "--device %s: one device too many, the machine has room for %d", ops->name,
 			       MACHINE_MMIO_MAX);
@@ -113,12 +132,10 @@ static void on_resume(void *opaque)
 int machine_open(struct machine *m, struct vm *vm, const struct opt_strv *requests, struct err *err)
 {
 	struct vm_participant p = { .pause = on_pause, .resume = on_resume, .opaque = m };
-	int r = 0;
+	int r = machine_check(requests, err);
 
 	memset(m, 0, sizeof(*m));
 	m->vm = vm;
-	for (size_t i = 0; i < requests->n && r == 0; i++)
-		r = check_request(requests->v[i], err);
 	for (size_t i = 0; i < device_registry_count && r == 0; i++)
 		r = add_kind(m, device_registry[i], requests, err);
 	return r < 0 ? r : vm_add_participant(vm, &p, err);

@@ -25,6 +25,8 @@ struct machine {
 	size_t nwindows;
 };
 
+/* Do such devices exist, and as many of them? 0, or -ENODEV / -EINVAL with a text. */
+int machine_check(const struct opt_strv *requests, struct err *err);
 /* Make everything: requests are "NAME[,key=value...]". vm->mem exists, vm->bus is not frozen. 0 or -errno with a text;
  * machine_close undoes what was made. */
 int machine_open(struct machine *m, struct vm *vm, const struct opt_strv *requests, struct err *err);

@@ -5,6 +5,7 @@
 
 #include "devices/ged.h"
 #include "devices/machine.h"
+#include "devices/virtio_balloon.h"
 #include "devices/virtio_blk.h"
 #include "vmm/control.h"
 
@@ -18,6 +19,20 @@ static int power_button(void *opaque, struct err *err)
 	ged_power_button(ged);
 	device_unlock(ged);
 	return 0;
+}
+
+static int balloon_set(void *opaque, uint64_t mib, struct err *err)
+{
+	struct device *d = machine_find(opaque, "balloon0");
+
+	return d ? balloon_set_target(d, mib, err) : err_set(err, -ENODEV, "this machine has no balloon");
+}
+
+static uint64_t balloon_get(void *opaque)
+{
+	struct device *d = machine_find(opaque, "balloon0");
+
+	return d ? balloon_actual(d) : 0;
 }
 
 static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err)
@@ -36,5 +51,11 @@ static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, stru
 
 void machine_control_hooks(struct machine *m, struct control_hooks *ret)
 {
-	*ret = (struct control_hooks){ .power_button = power_button, .disk_resize = disk_resize, .opaque = m };
+	*ret = (struct control_hooks){
+		.power_button = power_button,
+		.balloon_set = balloon_set,
+		.balloon_get = balloon_get,
+		.disk_resize = disk_resize,
+		.opaque = m,
+	};
 }

@@ -284,6 +284,9 @@ static int open_all(struct vmm *v, struct err *err)
 	struct vm *vm = &v->vm;
 	int r;
 
+	r = machine_check(&v->opt.devices, err);
+	if (r < 0)
+		return r;
 	v->kernel_fd = boot_open_file(v->opt.kernel, "kernel", err);
 	if (v->kernel_fd < 0)
 		return v->kernel_fd;
