@@ -242,7 +242,7 @@ static void serve_one(struct virtio_blk *blk, uint32_t q)
 {
 	const struct vq_chain *c = &blk->host.chain;
 	struct virtio_queue *vq = &blk->vd.vq[q];
-	const struct vq_buf *last = &c->buf[c->nread + c->nwrite - 1];
+	const struct vq_buf *last;
 	struct virtio_blk_header h;
 	uint32_t type, written = 1;
 	gpa_t status;
@@ -253,6 +253,7 @@ static void serve_one(struct virtio_blk *blk, uint32_t q)
 		blk->host.unsignalled |= 1u << q;
 		return;
 	}
+	last = &c->buf[c->nread + c->nwrite - 1];
 	status = GPA(last->gpa.v + last->len - 1);
 	if (vq_chain_read(vq, c, 0, &h, sizeof(h)) != sizeof(h)) {
 		complete(blk, q, c->head, status, VIRTIO_BLK_S_IOERR, 1);
