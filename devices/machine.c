@@ -189,6 +189,15 @@ size_t machine_boot_devices(const struct machine *m, struct boot_device *ret)
 
 void machine_print_devices(FILE *out)
 {
-	for (size_t i = 0; i < device_registry_count; i++)
-		fprintf(out, "  %-12s %s\n", device_registry[i]->name, device_registry[i]->help);
+	for (size_t i = 0; i < device_registry_count; i++) {
+		const struct device_ops *ops = device_registry[i];
+
+		fprintf(out, "  %-12s %s\n", ops->name, ops->help);
+		for (const struct opt *o = ops->options; o && o->type != OPT_TYPE_END; o++) {
+			char key[40];
+
+			snprintf(key, sizeof(key), "%s%s%s", o->name, o->metavar ? "=" : "", o->metavar ? o->metavar : "");
+			fprintf(out, "    %-20s %s\n", key, o->help);
+		}
+	}
 }

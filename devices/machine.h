@@ -38,7 +38,7 @@ void machine_close(struct machine *m); /* accepts a zeroed one; the vCPUs are st
 struct device *machine_find(const struct machine *m, const char *name);
 /* What boot_load announces: fills at most BOOT_MAX_DEVICES entries, returns their number. */
 size_t machine_boot_devices(const struct machine *m, struct boot_device *ret);
-/* One line a device kind, for --help. */
+/* Every kind of device with its options, for --help. */
 void machine_print_devices(FILE *out);
 
 /* What the control socket asks of devices (machine_control.c). The machine outlives the hooks. */
