@@ -170,15 +170,33 @@ int agent_read_line(struct agent_conn *c, uint64_t deadline_ms, struct agent_lin
 	}
 }
 
+/* One JSON object and nothing else. */
+static bool is_object(const struct agent_line *l)
+{
+	char copy[AGENT_REPLY_MAX + 1];
+	struct json_token t;
+	struct json j;
+
+	memcpy(copy, l->text, l->len + 1);
+	json_init(&j, copy, l->len);
+	if (json_next(&j, &t) != JSON_TOKEN_OBJECT)
+		return false;
+	while (json_next(&j, &t) == JSON_TOKEN_KEY)
+		if (!json_skip(&j))
+			return false;
+	return t.type == JSON_TOKEN_OBJECT_END && json_next(&j, &t) == JSON_TOKEN_END;
+}
+
 /* Position the reader on the value of `key`; `copy` holds the text while the token is used. */
 static bool find_member(const struct agent_line *l, const char *key, char *copy, struct json_token *t)
 {
 	struct json j;
 
+	if (!is_object(l))
+		return false;
 	memcpy(copy, l->text, l->len + 1);
 	json_init(&j, copy, l->len);
-	if (json_next(&j, t) != JSON_TOKEN_OBJECT)
-		return false;
+	json_next(&j, t);
 	while (json_next(&j, t) == JSON_TOKEN_KEY) {
 		if (json_token_is(t, key)) {
 			json_next(&j, t);

@@ -32,7 +32,7 @@ enum { COMMAND_TEXT_MAX = 200, POWEROFF_MS = 20000 };
 struct run_options {
 	struct launch_options l;
 	struct exec_options e;
-	bool help;
+	bool prepare, help;
 };
 
 static const struct opt options[] = {
@@ -50,6 +50,7 @@ static const struct opt options[] = {
 	EXEC_OPTIONS(struct run_options, e),
 	OPT_STRING(struct run_options, l.name, "name", 0, "ID", "name of the VM (random)"),
 	OPT_BOOL(struct run_options, l.keep, "keep", 0, "let the VM run on after the command; 'coffer kill' ends it"),
+	OPT_BOOL(struct run_options, prepare, "prepare", 0, "only build what the VM needs and is not there yet, then stop"),
 	OPT_SECONDS(struct run_options, l.boot_timeout, "boot-timeout", 0, "SECONDS", "how long the guest may take to come up (120)"),
 	OPT_LIST(struct run_options, l.devices, "device", 0, "NAME[,KEY=VALUE...]", "further device of the monitor, see coffer-vmm(1) (repeatable)"),
 	OPT_STRING(struct run_options, l.log_level, "log-level", 0, "LEVEL", "of the monitor: error, warn, info, debug"),
@@ -205,6 +206,18 @@ static int finish(struct run *run, int status)
 	return status;
 }
 
+static int prepare(struct run *run)
+{
+	int r;
+
+	launch_init(&run->launch);
+	progress_init(&run->progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
+	r = launch_prepare(&run->launch, &run->o.l, &run->progress, &run->why);
+	progress_end(&run->progress);
+	launch_end(&run->launch, false, NULL);
+	return r < 0 ? cmd_fail(&run->why) : 0;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct run run = { .o.l = { .cpus = 1, .memory = MIB(512) }, .guardian = GUARDIAN_NONE, .signal_fd = -1,
@@ -215,6 +228,8 @@ int cmd_run(int argc, char **argv)
 
 	if (first < 0)
 		return status;
+	if (run.o.prepare)
+		return prepare(&run);
 	run.argv = first < argc ? argv + first : shell_argv(&run);
 	if (exec_check_options(&run.o.e, &err) < 0)
 		return cmd_fail(&err);

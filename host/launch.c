@@ -76,13 +76,18 @@ static int find_files(struct launch *l, const struct launch_options *o, struct e
 	return r < 0 ? r : 0;
 }
 
-static int make_overlay(struct launch *l, uint64_t size, struct err *err)
+static uint64_t overlay_size(const struct launch_options *o)
+{
+	return ALIGN_UP(o->overlay_size ? o->overlay_size : (uint64_t)OVERLAY_DISK_DEFAULT, MIB(1));
+}
+
+static int make_overlay(struct launch *l, const struct launch_options *o, struct err *err)
 {
 	int r = vmdir_create_disks(&l->dir, err);
 
 	if (r < 0)
 		return r;
-	r = overlay_disk_create(l->dir.disk_dir_fd, VMDIR_DISK, ALIGN_UP(size ? size : OVERLAY_DISK_DEFAULT, MIB(1)), err);
+	r = overlay_disk_create(l->dir.disk_dir_fd, VMDIR_DISK, overlay_size(o), err);
 	return r < 0 ? err_prefix(err, "overlay disk in %s/%s: ", l->dir.disks.path, l->dir.id), r : 0;
 }
 
@@ -101,7 +106,7 @@ static int make_directory(struct launch *l, const struct launch_options *o, cons
 
 	r = vmdir_write_config(&l->dir, &c, err);
 	if (r == 0 && l->image_fd >= 0)
-		r = make_overlay(l, o->overlay_size, err);
+		r = make_overlay(l, o, err);
 	return r;
 }
 
@@ -174,6 +179,14 @@ static int start_monitor(struct launch *l, const struct launch_options *o, const
 		r = spawn(l, args, o->keep, g, err);
 	vmargs_free(args);
 	return r;
+}
+
+int launch_prepare(struct launch *l, const struct launch_options *o, struct progress *progress, struct err *err)
+{
+	progress_stage(progress, "preparing");
+	int r = find_files(l, o, err);
+
+	return r == 0 && l->image_fd >= 0 ? overlay_disk_prepare(overlay_size(o), err) : r;
 }
 
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,

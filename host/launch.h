@@ -64,6 +64,9 @@ struct launch {
 
 void launch_init(struct launch *l);
 
+/* Find or build the files alone (kernel, initramfs, template of the empty disk), for launches to come. Needs no KVM. */
+int launch_prepare(struct launch *l, const struct launch_options *o, struct progress *progress, struct err *err);
+
 /* Everything up to a running monitor. `command` is for people (ps). 0 or -errno. */
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
 		 struct progress *progress, struct err *err);

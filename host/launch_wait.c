@@ -241,7 +241,8 @@ static char *configure_request(const struct launch *l, size_t *ret_len)
 	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld,\"hostname\":\"%s\"",
 		(long long)now.tv_sec * 1000000000 + now.tv_nsec, host);
 	put_hex(f, "entropy", random, 64);
-	put_hex(f, "machine_id", random + 64, 16);
+	if (l->image_fd >= 0) /* the initramfs has no /etc */
+		put_hex(f, "machine_id", random + 64, 16);
 	fputs(",\"env\":[", f);
 	for (size_t i = 0, n = 0; l->image.env && l->image.env[i]; i++)
 		if (strchr(l->image.env[i], '=')) {

@@ -162,39 +162,51 @@ static int unpack(const uint8_t *p, size_t n, uint64_t size, int fd)
 	}
 }
 
-static int fill_disk(int fd, uint64_t size, struct err *err)
+/* The template's packed bytes, from the cache or made anew; *ret is to be freed. `damaged`: what the cache has is no use. */
+static int get_template(uint64_t size, bool damaged, uint8_t **ret, size_t *ret_len, struct err *err)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 64];
-	uint8_t *packed = NULL;
-	size_t len = 0;
+	char *made = NULL;
 	int r = file_cache_dir("overlay", dir, sizeof(dir), err);
 
 	if (r < 0)
 		return r;
 	snprintf(path, sizeof(path), "%s/ext4-v%d-%llu", dir, CACHE_VERSION, (unsigned long long)size);
-	r = file_read(path, PACKED_MAX, &packed, &len, NULL);
-	if (r == 0)
-		r = unpack(packed, len, size, fd);
-	free(packed);
-	if (r == 0)
+	if (!damaged && file_read(path, PACKED_MAX, ret, ret_len, NULL) == 0)
 		return 0;
-	if (r == -ENOSPC || r == -EDQUOT)
-		return err_errno(err, r, "write");
-	/* A damaged template may have written something. */
-	if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)size) < 0)
-		return err_errno(err, -errno, "truncate");
-	char *made = NULL;
-
-	r = make_template(dir, size, &made, &len, err);
+	r = make_template(dir, size, &made, ret_len, err);
 	if (r < 0)
 		return r;
-	r = unpack((uint8_t *)made, len, size, fd);
-	if (r < 0)
-		err_errno(err, r, "write");
-	else
-		file_write_atomic(path, made, len, 0600, false, NULL); /* without it the next VM is slower */
-	free(made);
-	return r;
+	file_write_atomic(path, made, *ret_len, 0600, false, NULL); /* without it the next VM is slower */
+	*ret = (uint8_t *)made;
+	return 0;
+}
+
+int overlay_disk_prepare(uint64_t size, struct err *err)
+{
+	_cleanup_free_ uint8_t *packed = NULL;
+	size_t len;
+
+	return get_template(size, false, &packed, &len, err);
+}
+
+static int fill_disk(int fd, uint64_t size, struct err *err)
+{
+	int r = -EBADMSG;
+
+	for (int tries = 0; tries < 2 && r == -EBADMSG; tries++) {
+		_cleanup_free_ uint8_t *packed = NULL;
+		size_t len = 0;
+
+		r = get_template(size, tries > 0, &packed, &len, err);
+		if (r < 0)
+			return r;
+		/* A damaged template may have written something before it was found out. */
+		if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)size) < 0)
+			return err_errno(err, -errno, "a disk of %llu MiB", (unsigned long long)(size >> 20));
+		r = unpack(packed, len, size, fd);
+	}
+	return r < 0 ? err_errno(err, r, "write") : 0;
 }
 
 int overlay_disk_create(int dirfd, const char *name, uint64_t size, struct err *err)
@@ -203,8 +215,7 @@ int overlay_disk_create(int dirfd, const char *name, uint64_t size, struct err *
 
 	if (fd < 0)
 		return err_errno(err, -errno, "make '%s'", name);
-	int r = ftruncate(fd, (off_t)size) < 0 ? err_errno(err, -errno, "a disk of %llu MiB", (unsigned long long)(size >> 20)) :
-		fill_disk(fd, size, err);
+	int r = fill_disk(fd, size, err);
 
 	if (r < 0)
 		unlinkat(dirfd, name, 0);

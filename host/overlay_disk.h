@@ -11,3 +11,6 @@
 
 /* Make `name` in dirfd with `size` bytes (a multiple of 1 MiB). 0 or -errno with a text; nothing is left after a failure. */
 int overlay_disk_create(int dirfd, const char *name, uint64_t size, struct err *err);
+
+/* Only put the template that overlay_disk_create needs into the cache. */
+int overlay_disk_prepare(uint64_t size, struct err *err);

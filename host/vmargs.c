@@ -17,7 +17,7 @@
 /* What every guest gets. Each word saves time at boot or ends a panic; measured in docs/performance.md. */
 static const char base_cmdline[] =
 	"console=ttyS0 quiet panic=-1 reboot=a tsc=reliable random.trust_cpu=on no_timer_check cryptomgr.notests "
-	"8250.nr_uarts=1 i8042.noaux i8042.nokbd i8042.nopnp audit=0 rcupdate.rcu_expedited=1";
+	"8250.nr_uarts=1 pci=off i8042.noaux i8042.nokbd i8042.nopnp audit=0 rcupdate.rcu_expedited=1";
 
 static void add(struct vmargs *a, const char *word)
 {
@@ -169,7 +169,7 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 		r = add_owned(a, vmargs_cmdline(l, o));
 	if (r == 0)
 		r = add_disks(a, l, o, err);
-	static const char *const devices[] = { "vsock", "rng", "balloon" };
+	static const char *const devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
 		add(a, "--device");
