@@ -482,7 +482,7 @@ static int make_empty(const char *path, uint64_t size, uint64_t inodes, const st
 	char blocks_text[24], inodes_text[24], label[17] = "";
 	const char *argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0", "-N", inodes_text,
 			       "-O", "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum",
-			       "-E", "root_owner=0:0,lazy_itable_init=0,nodiscard", "-L", label, path, blocks_text, NULL };
+			       "-E", "root_owner=0:0,lazy_itable_init=0,discard", "-L", label, path, blocks_text, NULL };
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (fd < 0)

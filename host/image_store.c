@@ -79,23 +79,26 @@ void image_draft_end(struct image_draft *d)
 	lockdir_close(&d->builds);
 }
 
+/* Holes are hashed without being read. */
 static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
 {
-	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER);
+	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER), *zeros = calloc(1, HASH_BUFFER);
 	uint8_t digest[SHA256_SIZE];
 	struct sha256 s;
 
-	if (buffer == NULL)
+	if (buffer == NULL || zeros == NULL)
 		return err_set(err, -ENOMEM, "no memory for the checksum");
 	sha256_init(&s);
 	for (uint64_t at = 0; at < size;) {
-		size_t want = (size_t)MIN((uint64_t)HASH_BUFFER, size - at);
-		ssize_t n = fd_pread_full(fd, buffer, want, (off_t)at);
+		off_t next = lseek(fd, (off_t)at, SEEK_DATA);
+		uint64_t data = next < 0 ? (errno == ENXIO ? size : at) : (uint64_t)next;
+		size_t want = (size_t)MIN((uint64_t)HASH_BUFFER, (data > at ? MIN(data, size) : size) - at);
+		ssize_t n = data > at ? (ssize_t)want : fd_pread_full(fd, buffer, want, (off_t)at);
 		int r;
 
 		if (n < 0 || (size_t)n != want)
 			return err_errno(err, n < 0 ? (int)n : -EIO, "read the new image");
-		sha256_update(&s, buffer, want);
+		sha256_update(&s, data > at ? zeros : buffer, want);
 		at += want;
 		r = progress_bytes(p, at, size, err);
 		if (r < 0)
