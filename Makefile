@@ -53,11 +53,12 @@ TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
 HARNESS := $(B)/libharness.a
 LAB_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/lab/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.c)
+FUZZERS := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
 FUZZ_REPLAY := $(patsubst %.c,$(B)/%_replay,$(FUZZ_SRC))
 BENCH_SRC := $(wildcard bench/*.c)
 BENCH_PROGS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 
-.PHONY: all setup check check-fast check-asan check-tidy fuzz golden-update demo guest-kernel clean install tests programs
+.PHONY: all setup check check-fast check-asan check-tidy fuzz fuzzers golden-update demo guest-kernel clean install tests programs
 .DELETE_ON_ERROR:
 all: programs tests
 programs: $(PROGRAMS)
@@ -113,6 +114,11 @@ $(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(
 $(FUZZ_REPLAY): $(B)/%_replay: $(B)/%.o $(B)/tests/fuzz/replay.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(ALL_LIBS)
 
+# The same with libFuzzer, for scripts/fuzz.sh (clang, in a build directory of its own).
+$(FUZZERS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(ALL_LIBS)
+fuzzers: $(FUZZERS)
+
 setup:
 	@scripts/setup.sh
 
@@ -148,6 +154,6 @@ install: programs
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:
-	rm -rf $(B) $(B)-asan
+	rm -rf $(B) $(B)-asan $(B)-fuzz
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
