@@ -63,7 +63,7 @@ static size_t add(struct CMUnitTest *tests, size_t n, const struct device_ops *o
 					.initial_state = (void *)ops };
 	n++;
 	/* Elsewhere all state may follow from the options and never change in these traces. */
-	if (!trace_event(ops) && ops != &testdev_device)
+	if (!trace_event(ops) && ops != &testdev_device && !(ops->bus == DEVICE_PIO && ops->schema))
 		return n;
 	snprintf(names[n], sizeof(names[n]), "a_forgetful_%s_is_caught", ops->name);
 	tests[n] = (struct CMUnitTest){ .name = names[n],
