@@ -60,6 +60,7 @@ class Cache:
         saved = digest.hexdigest()[:16]
         self.kernel, self.initrd = self.path("vmlinux-" + kernel), self.path("initrd-" + boot)
         self.ram, self.state = self.path("ram-" + saved), self.path("state-" + saved)
+        self.unsaved = self.path("unsaved-" + saved)  # this QEMU cannot save it: boot, do not try again
         self.lock_path = self.path("lock")
 
     def path(self, name):
@@ -258,6 +259,8 @@ def make_saved(cache, cpus, memory, deadline):
             return False
         if cache.has_saved():
             return True
+        if os.path.exists(cache.unsaved):
+            return False
         cache.drop_unused()
         ram, state = cache.path("new-ram"), cache.path("new-state")
         machine = None
@@ -272,6 +275,9 @@ def make_saved(cache, cpus, memory, deadline):
             os.rename(ram, cache.ram)
             os.rename(state, cache.state)
             return True
+        except LabError:
+            cache.store(cache.unsaved, b"")
+            return False
         finally:
             if machine:
                 machine.stop()
