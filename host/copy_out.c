@@ -20,7 +20,14 @@
 struct target {
 	char dir[PATH_MAX];
 	char name[PATH_MAX];
-	bool is_dir; /* dir/name is a directory, or is to be one */
+};
+
+/* What the guest says the source is. */
+struct source {
+	bool is_dir;
+	uint64_t size;
+	mode_t mode;
+	int64_t mtime_ns;
 };
 
 /* What the stream's bytes go to: returns 0 or -errno. */
@@ -125,19 +132,31 @@ static int choose_target(const char *source, const char *given, bool source_is_d
 	return 0;
 }
 
-static int take_directory(const struct copy_guest *g, struct agent_conn *c, const struct target *t, struct err *err)
+static int take_directory(const struct copy_guest *g, struct agent_conn *c, const struct source *s, const struct target *t,
+			  struct err *err)
 {
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
+					   { s->mtime_ns / 1000000000, (long)(s->mtime_ns % 1000000000) } };
+	bool made = false;
 	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (parent < 0)
 		return err_errno(err, -errno, "'%s'", t->dir);
-	if (strcmp(t->name, ".") != 0 && mkdirat(parent, t->name, 0700) < 0 && errno != EEXIST)
-		return err_errno(err, -errno, "make '%s/%s'", t->dir, t->name);
+	if (strcmp(t->name, ".") != 0) {
+		made = mkdirat(parent, t->name, 0700) == 0;
+		if (!made && errno != EEXIST)
+			return err_errno(err, -errno, "make '%s/%s'", t->dir, t->name);
+	}
 	_cleanup_close_ int dir = openat(parent, t->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (dir < 0)
 		return err_errno(err, -errno, "'%s/%s'", t->dir, t->name);
-	return extract(g, c, dir, 0, err);
+	int r = extract(g, c, dir, 0, err);
+
+	/* The stream's "." says nothing about a directory that was here; a new one is as it was there. */
+	if (r == 0 && made && (fchmod(dir, s->mode) < 0 || futimens(dir, times) < 0))
+		return err_errno(err, -errno, "'%s/%s'", t->dir, t->name);
+	return r;
 }
 
 static int place_file(int temp, int parent, const struct target *t, struct err *err)
@@ -173,13 +192,12 @@ static int take_file(const struct copy_guest *g, struct agent_conn *c, const str
 	return r;
 }
 
-/* The type of `path`, following links. */
-static int stat_source(const struct copy_guest *g, const char *path, bool *ret_is_dir, uint64_t *ret_size, struct err *err)
+static int stat_source(const struct copy_guest *g, const char *path, struct source *ret, struct err *err)
 {
 	struct agent_conn *c;
 	struct agent_line line;
 	char type[16] = "";
-	int64_t size = 0;
+	int64_t size = 0, mode = 0600, mtime_ns = 0;
 	int r = g->connect(g->arg, &c, err);
 
 	if (r < 0)
@@ -190,9 +208,11 @@ static int stat_source(const struct copy_guest *g, const char *path, bool *ret_i
 		return r;
 	agent_line_string(&line, "type", type, sizeof(type));
 	agent_line_int(&line, "size", &size);
-	*ret_is_dir = !strcmp(type, "dir");
-	*ret_size = (uint64_t)MAX(size, 0);
-	if (*ret_is_dir || !strcmp(type, "file") || !strcmp(type, "fifo"))
+	agent_line_int(&line, "mode", &mode);
+	agent_line_int(&line, "mtime_ns", &mtime_ns);
+	*ret = (struct source){ .is_dir = !strcmp(type, "dir"), .size = (uint64_t)MAX(size, (int64_t)0), .mode = (mode_t)mode & 07777,
+				.mtime_ns = MAX(mtime_ns, (int64_t)0) };
+	if (ret->is_dir || !strcmp(type, "file") || !strcmp(type, "fifo"))
 		return 0;
 	return err_set(err, -EINVAL, "'%s' in the guest is a %s and is not copied", path, type[0] ? type : "thing without a type");
 }
@@ -201,29 +221,29 @@ int copy_out(const struct copy_guest *g, const char *source, const char *target,
 {
 	char path[PATH_MAX];
 	struct target t = { 0 };
+	struct source s = { 0 };
 	struct agent_conn *c;
 	struct agent_line line;
-	bool is_dir = false, slash, to_stdout = !strcmp(target, "-");
-	uint64_t size = 0;
+	bool slash, to_stdout = !strcmp(target, "-");
 	int r = copy_guest_path(source, path, sizeof(path), &slash, err);
 
 	if (r == 0)
-		r = stat_source(g, path, &is_dir, &size, err);
-	if (r == 0 && slash && !is_dir)
+		r = stat_source(g, path, &s, err);
+	if (r == 0 && slash && !s.is_dir)
 		r = err_set(err, -ENOTDIR, "'%s' in the guest is no directory", path);
 	if (r == 0 && !to_stdout)
-		r = choose_target(source, target, is_dir, &t, err);
+		r = choose_target(source, target, s.is_dir, &t, err);
 	if (r == 0)
 		r = g->connect(g->arg, &c, err);
 	if (r < 0)
 		return r;
-	r = copy_request(c, "get", path, to_stdout ? NULL : is_dir ? "." : "file", ",\"follow\":true", &line, err);
+	r = copy_request(c, "get", path, to_stdout ? NULL : s.is_dir ? "." : "file", ",\"follow\":true", &line, err);
 	if (r == 0 && to_stdout)
-		r = receive(g, c, size, feed_stdout, NULL, err);
-	else if (r == 0 && is_dir)
-		r = take_directory(g, c, &t, err);
+		r = receive(g, c, s.size, feed_stdout, NULL, err);
+	else if (r == 0 && s.is_dir)
+		r = take_directory(g, c, &s, &t, err);
 	else if (r == 0)
-		r = take_file(g, c, &t, size, err);
+		r = take_file(g, c, &t, s.size, err);
 	agent_close(c);
 	return r;
 }
