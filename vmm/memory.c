@@ -3,7 +3,8 @@
  * Guest physical memory: see memory.h.
  *
  * How it works: each region is one anonymous private mapping, reserved but not committed (MAP_NORESERVE), left out of
- * core dumps and of forked children. `resolve` is the only place where a guest address becomes a pointer; every access
+ * core dumps and of forked children, and aligned as its guest addresses are, so that the host can back both with
+ * large pages. `resolve` is the only place where a guest address becomes a pointer; every access
  * goes through it, so there is one bounds check to read. A copy that does not fit is refused whole.
  *
  * The dirty bitmap is made by the first mem_dirty_start and kept until mem_finish, so that a thread that marks a page
@@ -25,7 +26,7 @@
 
 #include "lib/util.h"
 
-enum { WORD_BITS = 64, WORD_SHIFT = 6 };
+enum { WORD_BITS = 64, WORD_SHIFT = 6, LARGE_PAGE = 2 << 20 };
 
 static size_t bitmap_words(const struct mem_region *r)
 {
@@ -34,16 +35,21 @@ static size_t bitmap_words(const struct mem_region *r)
 
 static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *err)
 {
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 	struct mem_region *r = &m->region[m->nregions];
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *all = mmap(NULL, size + LARGE_PAGE, PROT_NONE, flags, -1, 0);
 
-	if (p == MAP_FAILED)
+	if (all == MAP_FAILED)
+		return err_errno(err, -errno, "memory: reserve %llu MiB", (unsigned long long)(size >> 20));
+	uint8_t *p = (uint8_t *)ALIGN_UP((uintptr_t)all, (uintptr_t)LARGE_PAGE);
+
+	*r = (struct mem_region){ .gpa = gpa, .size = size, .host = p, .reserved = all };
+	m->nregions++;
+	if (mmap(p, size, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return err_errno(err, -errno, "memory: map %llu MiB", (unsigned long long)(size >> 20));
 	/* Guest contents belong neither in the monitor's core dump nor in a child; both are a courtesy. */
 	madvise(p, size, MADV_DONTDUMP);
 	madvise(p, size, MADV_DONTFORK);
-	*r = (struct mem_region){ .gpa = gpa, .size = size, .host = p };
-	m->nregions++;
 	if (m->vm_fd < 0)
 		return 0;
 	struct kvm_userspace_memory_region slot = {
@@ -84,8 +90,8 @@ void mem_finish(struct mem *m)
 	for (int i = 0; i < m->nregions; i++) {
 		struct mem_region *r = &m->region[i];
 
-		if (r->host)
-			munmap(r->host, r->size);
+		if (r->reserved)
+			munmap(r->reserved, r->size + LARGE_PAGE);
 		if (r->dirty)
 			munmap((void *)r->dirty, bitmap_words(r) * sizeof(uint64_t));
 	}

@@ -36,6 +36,7 @@ struct mem_region {
 	uint64_t gpa; /* page aligned */
 	uint64_t size;
 	uint8_t *host;            /* private to memory.c */
+	uint8_t *reserved;        /* what was mapped, host and the unmapped margins around it */
 	_Atomic uint64_t *dirty;  /* one bit a page; NULL while not tracking */
 };
 
