@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is decided before a VM starts: its kernel, the monitor's command line, the guest's name. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "host/kernel.h"
+#include "host/launch.h"
+#include "host/vmargs.h"
+#include "lib/util.h"
+#include "tests/harness/home.h"
+
+static struct home home;
+
+static int set_up(void **s)
+{
+	(void)s;
+	home_make(&home);
+	setenv("COFFER_VMM", "/bin/true", 1);
+	return 0;
+}
+
+static int tear_down(void **s)
+{
+	(void)s;
+	home_remove(&home);
+	return 0;
+}
+
+static const char *make_file(const char *name)
+{
+	static char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", home.path, name);
+	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+	return path;
+}
+
+/* ---- the kernel ---- */
+
+static void the_newest_version_is_chosen_by_number(void **s)
+{
+	char out[256];
+
+	(void)s;
+	make_file("vmlinuz-6.1.0-9-cloud-amd64");
+	make_file("vmlinuz-6.1.0-10-cloud-amd64");
+	make_file("vmlinuz-6.9.0-1-amd64");
+	assert_int_equal(kernel_newest(home.path, "vmlinuz-*-cloud-amd64", NULL, out, sizeof(out)), 0);
+	assert_string_equal(strrchr(out, '/'), "/vmlinuz-6.1.0-10-cloud-amd64");
+	assert_int_equal(kernel_newest(home.path, "vmlinuz-*-amd64", "*-cloud-*", out, sizeof(out)), 0);
+	assert_string_equal(strrchr(out, '/'), "/vmlinuz-6.9.0-1-amd64");
+	assert_int_equal(kernel_newest(home.path, "vmlinux-*", NULL, out, sizeof(out)), -ENOENT);
+}
+
+static void the_small_kernel_comes_first_when_it_is_built(void **s)
+{
+	char path[256], out[256];
+
+	(void)s;
+	snprintf(path, sizeof(path), "%s/cache/coffer", home.path);
+	mkdir(path, 0755);
+	strcat(path, "/kernel");
+	mkdir(path, 0755);
+	strcat(path, "/current");
+	mkdir(path, 0755);
+	make_file("cache/coffer/kernel/current/vmlinux");
+	assert_int_equal(kernel_choose(NULL, out, sizeof(out), NULL), 0);
+	assert_non_null(strstr(out, "/cache/coffer/kernel/current/vmlinux"));
+}
+
+static void a_kernel_that_is_not_there_is_named(void **s)
+{
+	struct err err = ERR_INIT;
+	char out[256];
+
+	(void)s;
+	assert_int_equal(kernel_choose("/no/kernel", out, sizeof(out), &err), -ENOENT);
+	assert_string_equal(err.text, "kernel '/no/kernel': No such file or directory");
+}
+
+/* ---- the command line ---- */
+
+static void prepare(struct launch *l, struct launch_options *o)
+{
+	launch_init(l);
+	*o = (struct launch_options){ .cpus = 2, .memory = MIB(512) };
+	strcpy(l->dir.id, "a_b.c");
+	strcpy(l->dir.path, "/run/coffer/a_b.c");
+	strcpy(l->dir.disks.path, "/var/lib/coffer/vms");
+	strcpy(l->kernel, "/boot/k");
+	strcpy(l->initrd, "/cache/i");
+	l->dir.lock_fd = 50;
+}
+
+static bool has(const struct vmargs *a, const char *word)
+{
+	for (size_t i = 0; i < a->argc; i++)
+		if (!strcmp(a->argv[i], word))
+			return true;
+	return false;
+}
+
+static void the_monitor_gets_what_was_asked_for(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+
+	(void)s;
+	prepare(&l, &o);
+	o.devices = (struct opt_strv){ { "console,log=c" }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	assert_string_equal(a->argv[0], "/bin/true");
+	assert_true(has(a, "--dir=/run/coffer/a_b.c"));
+	assert_true(has(a, "--kernel=/boot/k"));
+	assert_true(has(a, "--initrd=/cache/i"));
+	assert_true(has(a, "--cpus=2"));
+	assert_true(has(a, "--memory=512M"));
+	assert_true(has(a, "--keep-fd=50"));
+	assert_true(has(a, "vsock,path=vsock.sock"));
+	assert_true(has(a, "console,log=c"));
+	assert_false(has(a, "--no-seccomp"));
+	assert_int_equal(a->nfds, 1);
+	assert_int_equal(a->fd[0], 50);
+	vmargs_free(a);
+}
+
+static void an_image_and_its_overlay_are_the_first_two_disks(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	size_t i = 0;
+
+	(void)s;
+	prepare(&l, &o);
+	strcpy(l.image.path, "/img,1");
+	l.image_fd = 51;
+	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	l.image_fd = -1;
+	while (i < a->argc && strncmp(a->argv[i], "blk,", 4) != 0)
+		i++;
+	assert_string_equal(a->argv[i], "blk,path=/img,,1,ro");
+	assert_string_equal(a->argv[i + 2], "blk,path=/var/lib/coffer/vms/a_b.c/disk.img,cache=unsafe");
+	assert_non_null(strstr(a->argv[i + 4], "/own"));
+	assert_null(strstr(a->argv[i + 4], ",ro"));
+	assert_true(l.read_write_disks);
+	assert_true(has(a, "--keep-fd=51"));
+	vmargs_free(a);
+}
+
+static void a_disk_of_the_user_s_may_be_read_only(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	char text[300];
+
+	(void)s;
+	prepare(&l, &o);
+	snprintf(text, sizeof(text), "%s,ro", make_file("own"));
+	o.disks = (struct opt_strv){ { text }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	assert_false(l.read_write_disks);
+	vmargs_free(a);
+}
+
+static void a_disk_that_is_not_there_is_named(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	prepare(&l, &o);
+	o.disks = (struct opt_strv){ { "/no/disk" }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, &err), -ENOENT);
+	assert_string_equal(err.text, "--disk: '/no/disk': No such file or directory");
+	o.disks = (struct opt_strv){ { "/no/disk,rw" }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "rw"));
+}
+
+static void the_kernel_s_command_line_carries_names_and_roots(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+
+	(void)s;
+	prepare(&l, &o);
+	char *line = vmargs_cmdline(&l, &o);
+
+	assert_non_null(strstr(line, "console=ttyS0"));
+	assert_non_null(strstr(line, " coffer.hostname=a-b.c"));
+	assert_null(strstr(line, "coffer.root"));
+	free(line);
+	l.image_fd = 51;
+	o.append = (char[]){ "loglevel=7 x=y" };
+	line = vmargs_cmdline(&l, &o);
+	assert_non_null(strstr(line, " coffer.root=/dev/vda coffer.overlay=/dev/vdb"));
+	assert_string_equal(line + strlen(line) - strlen(" loglevel=7 x=y"), " loglevel=7 x=y");
+	free(line);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(the_newest_version_is_chosen_by_number),
+		T(the_small_kernel_comes_first_when_it_is_built),
+		T(a_kernel_that_is_not_there_is_named),
+		T(the_monitor_gets_what_was_asked_for),
+		T(an_image_and_its_overlay_are_the_first_two_disks),
+		T(a_disk_of_the_user_s_may_be_read_only),
+		T(a_disk_that_is_not_there_is_named),
+		T(the_kernel_s_command_line_carries_names_and_roots),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
