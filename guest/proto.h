@@ -39,7 +39,8 @@ enum agent_frame_type {
 	AGENT_STDIN = 1,   /* host to guest; length 0 = end of file */
 	AGENT_STDOUT = 2,  /* guest to host; length 0 = end of file; host to guest, length 0: its reader is gone, close it */
 	AGENT_STDERR = 3,  /* as STDOUT */
-	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value; put, get, ps: 0, 0 */
+	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value; put, get, ps: 0, 0; host
+	                    * to guest, length 0: a detached command's EXIT has arrived, forget it */
 	AGENT_SIGNAL = 5,  /* host to guest: le32 signal number, to the process group */
 	AGENT_WINSIZE = 6, /* host to guest: le16 rows, cols, xpixel, ypixel */
 	AGENT_DATA = 7,    /* put: host to guest, get: guest to host; a tar stream; length 0 = end */

@@ -201,21 +201,27 @@ static uint32_t exit_kind(const struct command *c, uint32_t *ret_value)
 	return AGENT_EXIT_STATUS;
 }
 
-static void queue_exit(struct handler *h)
+static void put_exit(struct handler *h)
+{
+	le32 payload[2] = { le32_make(atomic_load(&h->slot->command.kind)), le32_make(atomic_load(&h->slot->command.value)) };
+
+	outq_put(&h->u.command.out, AGENT_EXIT, payload, sizeof(payload));
+}
+
+static void end_command(struct handler *h)
 {
 	struct command *c = &h->u.command;
 	uint32_t value, kind = exit_kind(c, &value);
-	le32 payload[2] = { le32_make(kind), le32_make(value) };
 
 	if (c->killed || c->timeout_signal)
 		kill_all(c);
 	end_stream(c, AGENT_STDOUT);
 	end_stream(c, AGENT_STDERR);
-	outq_put(&c->out, AGENT_EXIT, payload, sizeof(payload));
 	c->exit_queued = true;
 	c->io.in = fd_close(c->io.in);
 	atomic_store(&h->slot->command.kind, kind);
 	atomic_store(&h->slot->command.value, value);
+	put_exit(h);
 	atomic_store(&h->slot->command.ended_ms, agent_now_ms());
 	atomic_store(&h->slot->command.pid, 0);
 	atomic_store(&h->slot->command.ended, true);
@@ -272,7 +278,7 @@ static int send_output(struct handler *h)
 static unsigned allowed_frames(const struct command *c)
 {
 	return 1u << AGENT_SIGNAL | 1u << AGENT_WINSIZE | 1u << AGENT_STDOUT | 1u << AGENT_STDERR |
-	       (c->stdin_allowed && !c->input_ended ? 1u << AGENT_STDIN : 0);
+	       (c->stdin_allowed && !c->input_ended ? 1u << AGENT_STDIN : 0) | (c->detached ? 1u << AGENT_EXIT : 0);
 }
 
 static size_t window(const struct command *c)
@@ -289,7 +295,7 @@ void command_connected(struct handler *h)
 	atomic_store(&h->slot->command.attached, true);
 }
 
-static void disconnect(struct handler *h)
+void command_disconnect(struct handler *h)
 {
 	struct command *c = &h->u.command;
 
@@ -297,6 +303,12 @@ static void disconnect(struct handler *h)
 	c->connected = false;
 	c->credit_len = c->credit_sent = 0;
 	outq_rewind(&c->out);
+	if (c->exit_queued && !outq_pending(&c->out)) { /* it may not have arrived */
+		if (!c->tty)
+			outq_put(&c->out, AGENT_STDERR, NULL, 0);
+		outq_put(&c->out, AGENT_STDOUT, NULL, 0);
+		put_exit(h);
+	}
 	atomic_store(&h->slot->progress.torn, false);
 	atomic_store(&h->slot->command.attached, false);
 	supervisor_tell(h->supervisor, SUPERVISOR_DROP);
@@ -308,7 +320,7 @@ static int lost_host(struct handler *h)
 	struct command *c = &h->u.command;
 
 	if (c->detached) {
-		disconnect(h);
+		command_disconnect(h);
 		return 0;
 	}
 	if (!c->exit_queued)
@@ -335,7 +347,7 @@ static int refuse_host(struct handler *h, int code)
 	if (!c->detached)
 		return -ECONNABORTED; /* said already; the caller finishes */
 	shutdown(h->channel.fd, SHUT_RDWR);
-	disconnect(h);
+	command_disconnect(h);
 	return 0;
 }
 
@@ -377,6 +389,10 @@ static int on_frame(struct handler *h)
 		return 0;
 	case AGENT_STDERR: end_stream(c, AGENT_STDERR); return 0;
 	case AGENT_EXIT:
+		if (!c->exit_queued || outq_pending(&c->out))
+			return err_set(&h->err, -EPROTO, "EXIT from the host before it was sent one");
+		c->exit_taken = true;
+		return 0;
 	case AGENT_DATA:
 	case AGENT_ERROR:
 	case AGENT_CREDIT: break;
@@ -390,7 +406,7 @@ static int on_host(struct handler *h)
 	struct command *c = &h->u.command;
 	int rc = 0;
 
-	while (c->connected && (rc = channel_receive_frame(&h->channel, &c->in, &h->err)) == 1) {
+	while (c->connected && !c->exit_taken && (rc = channel_receive_frame(&h->channel, &c->in, &h->err)) == 1) {
 		rc = on_frame(h);
 		if (rc < 0)
 			break;
@@ -413,7 +429,7 @@ static void on_connection(struct handler *h, int fd)
 		if (!outq_mid_frame(&c->out) && c->credit_sent == 0 && send(h->channel.fd, buf, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			errno = 0;
 		shutdown(h->channel.fd, SHUT_RDWR);
-		disconnect(h);
+		command_disconnect(h);
 	}
 	channel_init(&h->channel, fd, &h->slot->progress);
 	c->uncredited = 0;
@@ -522,7 +538,7 @@ static int step(struct handler *h)
 		take_output(c, AGENT_STDERR);
 	timers(c);
 	if (!c->running && !c->exit_queued && drained(c, agent_now_ms()))
-		queue_exit(h);
+		end_command(h);
 	if (c->connected) {
 		rc = send_output(h);
 		if (rc < 0 && rc != -EAGAIN)
@@ -531,12 +547,20 @@ static int step(struct handler *h)
 	return 0;
 }
 
+/* EXIT is out, and for a detached command the host has said that it has it. */
+static bool is_over(const struct command *c)
+{
+	if (c->detached)
+		return c->exit_taken;
+	return c->exit_queued && !outq_pending(&c->out) && c->credit_len == 0;
+}
+
 int command_loop(struct handler *h)
 {
 	struct command *c = &h->u.command;
 	int rc = 0;
 
-	while (rc == 0 && !(c->exit_queued && c->connected && !outq_pending(&c->out) && c->credit_len == 0))
+	while (rc == 0 && !is_over(c))
 		rc = step(h);
 	if (rc == 0)
 		atomic_store(&h->slot->progress.finished, true);

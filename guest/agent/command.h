@@ -10,7 +10,7 @@
  * moment); other holders of its streams get COMMAND_DRAIN_MS more. Then the ends of the streams and EXIT go out.
  *
  * A detached command outlives its connection. Its handler waits for others that the supervisor passes on (attach), and, once the command
- * has ended, keeps output and exit until they were delivered or the supervisor says QUIT.
+ * has ended, keeps output and exit until a host has said that it has them, or the supervisor says QUIT.
  */
 #pragma once
 #include <stdbool.h>
@@ -54,6 +54,7 @@ struct command {
 	size_t out_due, err_due;   /* bytes that were in the pipes when the command ended */
 	uint64_t drain_until;
 	bool exit_queued;
+	bool exit_taken; /* the host has said that it has EXIT */
 
 	/* time-out */
 	uint64_t deadline; /* of the next step; 0: none */

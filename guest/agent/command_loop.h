@@ -3,7 +3,8 @@
 #pragma once
 #include "guest/agent/handler.h"
 
-void command_connected(struct handler *h); /* the channel is answered: frames from here on */
+void command_connected(struct handler *h);  /* the channel is answered: frames from here on */
+void command_disconnect(struct handler *h); /* close the channel and go on without */
 
 /* Serve the running command until its EXIT is delivered (0) or there is nobody to deliver it to (-errno: -ECONNABORTED when the
  * host has been told why, otherwise the host is gone). */

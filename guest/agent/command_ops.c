@@ -169,7 +169,11 @@ int command_exec(struct handler *h)
 	if (rc == 0 && !c->running) {
 		rc = channel_send_exit(&h->channel, AGENT_EXIT_NOEXEC, (uint32_t)c->io.exec_errno);
 	} else {
-		command_connected(h); /* if the answer could not be sent, the loop finds the connection dead */
+		if (h->request.attach)
+			command_connected(h);
+		else
+			command_disconnect(h);
+		/* if the answer could not be sent, the loop finds the connection dead */
 		rc = command_loop(h);
 	}
 	delist(h);

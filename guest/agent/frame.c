@@ -39,8 +39,8 @@ static int check_header(struct frame_reader *f, struct err *err)
 		min = max = 4;
 	else if (type == AGENT_WINSIZE)
 		min = max = 8;
-	else if (type == AGENT_STDOUT || type == AGENT_STDERR)
-		max = 0; /* "nobody reads it any more" */
+	else if (type == AGENT_STDOUT || type == AGENT_STDERR || type == AGENT_EXIT)
+		max = 0; /* "nobody reads it any more", "I have it" */
 	if (length < min || length > max)
 		return err_set(err, -EPROTO, "frame of type %u has %u bytes; %u to %u are possible", type, length, min, max);
 	f->type = type;

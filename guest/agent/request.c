@@ -41,6 +41,7 @@ static const struct field fields[] = {
 	BOOL("tty", tty, OP(EXEC)),
 	BOOL("stdin", stdin_open, OP(EXEC)),
 	BOOL("detach", detach, OP(EXEC)),
+	BOOL("attach", attach, OP(EXEC)),
 	INT(rows, 1, UINT16_MAX, OP(EXEC)),
 	INT(cols, 1, UINT16_MAX, OP(EXEC)),
 	INT(timeout_ms, 0, INT32_MAX, OP(EXEC)),
@@ -263,6 +264,8 @@ static int check_op(struct request *r, struct err *err)
 	case REQUEST_EXEC:
 		if (r->argc == 0 || !r->argv[0][0])
 			return err_set(err, -EINVAL, "request: 'argv' must have at least one entry, the program");
+		if (!r->attach && !r->detach)
+			return err_set(err, -EINVAL, "request: 'attach' can be false only with 'detach'");
 		return check_path(r->cwd, "cwd", err);
 	case REQUEST_CONFIGURE: return check_configure(r, err);
 	case REQUEST_ATTACH: return r->id ? 0 : need(NULL, "id", err);
@@ -310,6 +313,8 @@ static void set_defaults(struct request *r, uint32_t set)
 			r->cols = 80;
 		else if (strcmp(name, "grace_ms") == 0)
 			r->grace_ms = r->op == REQUEST_EXEC ? 2000 : 3000;
+		else if (strcmp(name, "attach") == 0)
+			r->attach = true;
 		else if (strcmp(name, "follow") == 0)
 			r->follow = r->op == REQUEST_STAT;
 	}

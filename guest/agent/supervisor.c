@@ -238,9 +238,7 @@ static void handler_ended(struct supervisor *s, struct connection *c, int status
 	}
 	if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0)
 		report_death(c, status);
-	if (c->conn >= 0)
-		shutdown(c->conn, SHUT_RDWR);
-	c->conn = fd_close(c->conn);
+	c->conn = fd_close(c->conn); /* no shutdown: after an attach it is another handler's */
 	loop_remove(&s->loop, &c->watch);
 	c->sock = fd_close(c->sock);
 	c->pid = 0;

@@ -184,7 +184,7 @@ static void append(char *buf, size_t size, size_t *n, const struct agent_peer *p
 	buf[*n < size ? *n : size - 1] = '\0';
 }
 
-void agent_peer_collect(struct agent_peer *p, struct agent_result *r)
+static void collect(struct agent_peer *p, struct agent_result *r, bool ack)
 {
 	memset(r, 0, sizeof(*r));
 	while (agent_peer_frame(p)) {
@@ -207,6 +207,8 @@ void agent_peer_collect(struct agent_peer *p, struct agent_result *r)
 			r->final = AGENT_EXIT;
 			r->kind = le32_load(p->payload);
 			r->value = le32_load(p->payload + 4);
+			if (ack)
+				agent_peer_put(p, AGENT_EXIT, NULL, 0);
 			break;
 		case AGENT_ERROR:
 			assert_int_equal(r->final, 0);
@@ -219,6 +221,16 @@ void agent_peer_collect(struct agent_peer *p, struct agent_result *r)
 		default: fail_msg("frame of type %u from the agent", p->type);
 		}
 	}
+}
+
+void agent_peer_collect(struct agent_peer *p, struct agent_result *r)
+{
+	collect(p, r, false);
+}
+
+void agent_peer_collect_and_ack(struct agent_peer *p, struct agent_result *r)
+{
+	collect(p, r, true);
 }
 
 void agent_guest_run(const struct agent_guest *g, const char *request, struct agent_result *r)

@@ -53,6 +53,8 @@ struct agent_result {
 	int error_errno;
 };
 
+/* With ack, EXIT is answered by EXIT: the record of a detached command is then dropped. */
+void agent_peer_collect_and_ack(struct agent_peer *p, struct agent_result *r);
 void agent_peer_collect(struct agent_peer *p, struct agent_result *r);
 /* Request and collect in one; the answer must be "ok". */
 void agent_guest_run(const struct agent_guest *g, const char *request, struct agent_result *r);

@@ -139,6 +139,7 @@ static void refusals_name_the_field(void **s)
 		{ "{\"op\":\"exec\",\"argv\":[\"a\"],\"timeout_ms\":99999999999999999999}", -EINVAL, "'timeout_ms'" },
 		{ "{\"op\":\"exec\",\"argv\":[\"a\"],\"grace_ms\":600001}", -EINVAL, "'grace_ms'" },
 		{ "{\"op\":\"exec\",\"argv\":[\"a\\u0000b\"]}", -EINVAL, "JSON" },
+		{ "{\"op\":\"exec\",\"argv\":[\"a\"],\"attach\":false}", -EINVAL, "'attach'" },
 		{ "{\"op\":\"poweroff\",\"grace_ms\":60001}", -EINVAL, "'grace_ms'" },
 		{ "{\"op\":\"attach\"}", -EINVAL, "'id'" },
 		{ "{\"op\":\"kill\",\"id\":1}", -EINVAL, "'signal'" },
