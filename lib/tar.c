@@ -84,9 +84,8 @@ static int parse_number(const char *s, size_t n, int64_t *ret)
 		i++;
 	for (; i < n && s[i] >= '0' && s[i] <= '7'; i++)
 		v = v << 3 | (uint64_t)(s[i] - '0'); /* 12 digits at most: 36 bits */
-	for (; i < n; i++)
-		if (s[i] != ' ' && s[i] != '\0')
-			return -EINVAL;
+	if (i < n && s[i] != ' ' && s[i] != '\0') /* what follows the end mark means nothing */
+		return -EINVAL;
 	*ret = (int64_t)v;
 	return 0;
 }
