@@ -255,27 +255,34 @@ static void step(struct state *s, struct fuzz_input *in)
 	check(s);
 }
 
+static void make(struct state *s)
+{
+	machine_init(&s->m, RAM);
+	s->vs = (struct virtio_vsock *)machine_add(&s->m, "vsock", "cid=3");
+	s->vs->host.max_conns = MAX_CONNS;
+	/* Dialing finds nobody. */
+	snprintf(s->vs->host.name, sizeof(s->vs->host.name), "no-such-socket");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	/* Made once: a reset is a new beginning. */
 	static struct state s;
 	struct fuzz_input in = { data, size };
-	struct device *d;
 
-	s = (struct state){ 0 };
+	if (!s.vs)
+		make(&s);
 	for (int i = 0; i < PEERS; i++)
 		s.peer[i] = -1;
-	machine_init(&s.m, RAM);
-	d = machine_add(&s.m, "vsock", "cid=3");
-	s.vs = (struct virtio_vsock *)d;
-	s.vs->host.max_conns = MAX_CONNS;
-	/* Dialing finds nobody. */
-	snprintf(s.vs->host.name, sizeof(s.vs->host.name), "no-such-socket");
-	driver_init(&s.d, &s.m, d);
+	s.vs->state.next_port = VSOCK_PORT_FIRST;
+	mem_discard(&s.m.vm.mem, GPA(0), RAM);
+	driver_init(&s.d, &s.m, &s.vs->vd.dev);
 	start(&s, &in);
 	for (int i = 0; i < MAX_OPS && in.left; i++)
 		step(&s, &in);
-	machine_finish(&s.m);
 	for (int i = 0; i < PEERS; i++)
 		fd_close(s.peer[i]);
+	driver_set_reg(&s.d, MMIO_STATUS, 0);
+	FUZZ_REQUIRE(s.vs->host.nconns == 0 && s.vs->host.pool.used == 0);
 	return 0;
 }
