@@ -48,7 +48,7 @@ int image_draft_begin(const struct image_store *s, struct image_draft *ret, stru
 {
 	struct image_draft d = IMAGE_DRAFT_NONE;
 	uint64_t random = 0;
-	int r = file_make_dirs(s->images, 0755, err);
+	int r = file_make_dirs(s->images, 0700, err); /* an image may hold secrets */
 
 	if (r == 0)
 		r = lockdir_open(&d.builds, s->builds, err);

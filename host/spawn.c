@@ -43,7 +43,9 @@ static int end_line(struct output *o, const struct spawn *s, struct err *err)
 		memcpy(o->last, o->line, sizeof(o->last));
 		o->last_is_error = is_error;
 	}
-	return s->show_size ? 0 : progress_text(s->progress, o->line, err);
+	if (s->show_size)
+		return 0;
+	return progress_text(s->progress, strncmp(o->line, "I: ", 3) == 0 ? o->line + 3 : o->line, err);
 }
 
 static int show_size(const struct spawn *s, struct err *err)
