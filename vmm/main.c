@@ -323,6 +323,12 @@ static int isolate_vcpu(struct vm *vm, struct err *err)
 	return isolate_thread(ISOLATE_VCPU, err);
 }
 
+static int isolate_worker(struct vm *vm, struct err *err)
+{
+	(void)vm;
+	return isolate_thread(ISOLATE_WORKER, err);
+}
+
 /* No file can be opened after this. */
 static int isolate(struct vmm *v, struct err *err)
 {
@@ -340,12 +346,14 @@ static int isolate(struct vmm *v, struct err *err)
 		log_line(&v->log, LOG_WARN, "--no-seccomp: SYSTEM CALLS ARE NOT FILTERED, a guest that breaks out is in this user's account");
 	else
 		r = isolate_handler(err);
+	if (!v->opt.no_seccomp) {
+		v->vm.vcpu_isolate = isolate_vcpu;
+		v->vm.worker_isolate = isolate_worker;
+	}
 	if (r >= 0)
 		r = machine_start(&v->machine, err);
 	if (r < 0)
 		return r;
-	if (!v->opt.no_seccomp)
-		v->vm.vcpu_isolate = isolate_vcpu;
 	r = vcpu_start_all(&v->vm, err);
 	if (r == 0 && !v->opt.no_seccomp)
 		r = isolate_thread(ISOLATE_MAIN, err);
