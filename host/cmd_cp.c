@@ -68,7 +68,7 @@ static int copy(struct context *x, const struct cp_options *o, const char *sourc
 
 	progress_end(&progress);
 	if (r == -ECONNRESET || r == -EPIPE)
-		vm_explain_end(&x->vm, err);
+		vm_explain_end(&x->vm, NULL, err);
 	return r;
 }
 

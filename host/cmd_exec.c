@@ -48,6 +48,7 @@ static int run_in(struct vm_handle *vm, const struct exec_command *o, char **arg
 	struct exec_result result;
 	struct agent_conn *c;
 	struct err err = ERR_INIT;
+	enum vm_end_kind kind;
 	uint64_t start = loop_now_ns();
 	int r = vm_connect_agent(vm, signal_fd, &c, &err);
 
@@ -60,8 +61,8 @@ static int run_in(struct vm_handle *vm, const struct exec_command *o, char **arg
 	}
 	exec_run(c, &spec, &result);
 	agent_close(c);
-	if (result.end == EXEC_LOST)
-		vm_explain_end(vm, &result.why);
+	if (result.end == EXEC_LOST && vm_explain_end(vm, &kind, &result.why) && kind == VM_END_KILLED)
+		result.end = EXEC_KILLED;
 	exec_explain(&result, argv[0]);
 	int status = exec_status(&result);
 

@@ -130,32 +130,34 @@ static void power_off(struct run *run)
 	agent_close(c);
 }
 
+/* The connection to the agent broke or was not made: the end of the VM, if it has ended, is the better reason. */
+static void explain_loss(struct run *run, struct err *err)
+{
+	enum vm_end_kind kind;
+
+	if (!launch_explain_end(&run->launch, &kind, err))
+		return;
+	err_prefix(err, "the VM ended before the command did: ");
+	if (run->has_result && kind == VM_END_KILLED)
+		run->result.end = EXEC_KILLED;
+}
+
 /* The command in the guest that is up. Sets result or why. Returns the exit status. */
 static int run_command(struct run *run)
 {
 	struct agent_conn *c;
 	struct exec_spec spec = { .argv = run->argv, .options = &run->o.e, .cwd = run->launch.image.cwd,
 				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian };
-	int r = agent_connect(run->launch.dir.fd, AGENT_PORT, run->signal_fd, control_deadline(EXEC_REPLY_MS), &c, &run->why);
 
-	if (r < 0) {
-		struct err why = ERR_INIT;
-
-		if (launch_explain_end(&run->launch, &why))
-			run->why = why;
+	if (agent_connect(run->launch.dir.fd, AGENT_PORT, run->signal_fd, control_deadline(EXEC_REPLY_MS), &c, &run->why) < 0) {
+		explain_loss(run, &run->why);
 		return cmd_fail(&run->why);
 	}
 	exec_run(c, &spec, &run->result);
 	agent_close(c);
 	run->has_result = true;
-	if (run->result.end == EXEC_LOST) {
-		struct err why = ERR_INIT;
-
-		if (launch_explain_end(&run->launch, &why)) {
-			run->result.why = why;
-			err_prefix(&run->result.why, "the VM ended before the command did: ");
-		}
-	}
+	if (run->result.end == EXEC_LOST)
+		explain_loss(run, &run->result.why);
 	run->why = run->result.why;
 	exec_explain(&run->result, run->argv[0]);
 	return exec_status(&run->result);

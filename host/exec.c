@@ -274,6 +274,9 @@ int exec_status(const struct exec_result *r)
 	case EXEC_FORCED:
 		status = CMD_EXIT_SIGNAL + r->value;
 		break;
+	case EXEC_KILLED:
+		status = CMD_EXIT_SIGNAL + SIGKILL;
+		break;
 	case EXEC_TIMEOUT:
 	case EXEC_OVERDUE:
 		status = CMD_EXIT_TIMEOUT;
@@ -312,6 +315,7 @@ void exec_explain(const struct exec_result *r, const char *what)
 	case EXEC_FORCED:
 		cmd_failf("%s: given up after signal %d", what, r->value);
 		break;
+	case EXEC_KILLED:
 	case EXEC_LOST:
 	case EXEC_FAILED:
 		cmd_fail(&r->why);
@@ -333,6 +337,8 @@ const char *exec_end_name(enum exec_end end)
 		return "not-executed";
 	case EXEC_OOM:
 		return "out-of-memory";
+	case EXEC_KILLED:
+		return "killed";
 	case EXEC_FORCED:
 		return "interrupted";
 	case EXEC_LOST:

@@ -45,10 +45,11 @@ enum exec_end {
 	EXEC_TIMEOUT,
 	EXEC_NOEXEC,   /* value: errno */
 	EXEC_OOM,      /* value: signal */
+	EXEC_KILLED,   /* somebody ended the VM: text in why */
 	EXEC_FORCED,   /* the user insisted; value: signal */
 	EXEC_OVERDUE,  /* timed out, and the agent did not say so */
-	EXEC_LOST,     /* the connection ended: text in err */
-	EXEC_FAILED,   /* the request was refused, or the protocol broken: text in err */
+	EXEC_LOST,     /* the connection ended: text in why */
+	EXEC_FAILED,   /* the request was refused, or the protocol broken: text in why */
 };
 
 struct exec_result {

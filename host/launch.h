@@ -17,6 +17,7 @@
 #include "host/guardian.h"
 #include "host/image.h"
 #include "host/progress.h"
+#include "host/vm_end.h"
 #include "host/vmdir.h"
 #include "lib/err.h"
 #include "lib/opt.h"
@@ -75,7 +76,7 @@ int launch_start(struct launch *l, const struct launch_options *o, const char *c
 int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err);
 
 /* Why the monitor ended, as one line, when it has (waits a moment for it); false when it runs on. */
-bool launch_explain_end(struct launch *l, struct err *err);
+bool launch_explain_end(struct launch *l, enum vm_end_kind *ret_kind, struct err *err);
 
 /* End the monitor if it runs, and remove everything; keep: leave both alone. 0, or -errno when something is left. */
 int launch_end(struct launch *l, bool keep, struct err *err);

@@ -31,51 +31,9 @@
 #include "lib/loop.h"
 #include "lib/util.h"
 
-enum { TAIL_MAX = 8192, END_WAIT_MS = 2000 };
+enum { END_WAIT_MS = 2000 };
 
 /* ---- why it did not come up ---- */
-
-/* The end of a file in the VM's directory: 0-terminated. */
-static void read_tail(int dirfd, const char *name, char *out, size_t size)
-{
-	_cleanup_close_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	struct stat st;
-	ssize_t n = 0;
-
-	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
-		off_t from = st.st_size > (off_t)size - 1 ? st.st_size - (off_t)(size - 1) : 0;
-
-		n = fd_pread_full(fd, out, size - 1, from);
-	}
-	n = MAX(n, 0);
-	for (ssize_t i = 0; i < n; i++)
-		if (out[i] == 0)
-			out[i] = ' ';
-	out[n] = 0;
-}
-
-/* The last line with something in it, cut out of `text`. */
-static const char *last_line(char *text)
-{
-	size_t n = strlen(text);
-
-	while (n > 0 && strchr("\r\n \t", text[n - 1]))
-		text[--n] = 0;
-	char *line = strrchr(text, '\n');
-
-	return line ? line + 1 : text;
-}
-
-/* What the guest's kernel said about its end, or its last line; "" when it said nothing. */
-static const char *console_words(char *text)
-{
-	char *panic = strstr(text, "Kernel panic");
-
-	if (!panic)
-		return last_line(text);
-	panic[strcspn(panic, "\r\n")] = 0;
-	return panic;
-}
 
 static bool has_ended(struct launch *l, int wait_ms)
 {
@@ -90,62 +48,23 @@ static bool has_ended(struct launch *l, int wait_ms)
 	return l->reaped;
 }
 
-/* The monitor could not start, or crashed: the last line of its log is the reason. */
-static void explain_log(struct launch *l, struct err *err)
+bool launch_explain_end(struct launch *l, enum vm_end_kind *ret_kind, struct err *err)
 {
-	char log[TAIL_MAX];
-
-	read_tail(l->dir.fd, VMDIR_LOG, log, sizeof(log));
-	const char *line = last_line(log);
-
-	if (!strncmp(line, "coffer-vmm: ", 12))
-		line += 12;
-	if (WIFSIGNALED(l->wait_status))
-		err_set(err, -EIO, "the monitor was ended by signal %d%s%.300s", WTERMSIG(l->wait_status), *line ? ": " : "", line);
-	else if (*line)
-		err_set(err, -EIO, "monitor: %.400s", line);
-	else
-		err_set(err, -EIO, "the monitor ended with status %d and said nothing", WEXITSTATUS(l->wait_status));
-}
-
-bool launch_explain_end(struct launch *l, struct err *err)
-{
-	struct vm_status status;
-	char why[ERR_MAX], console[TAIL_MAX];
-
 	if (!has_ended(l, END_WAIT_MS))
 		return false;
-	int r = l->status_fd >= 0 ? vmdir_read_status_fd(l->status_fd, &status, NULL) :
-		vmdir_read_status(l->dir.fd, &status, NULL);
-
-	if (r < 0 || !strcmp(status.stop, "error")) {
-		explain_log(l, err);
-		return true;
-	}
-	vm_status_describe(&status, why, sizeof(why));
-	console[0] = 0;
-	if (!strcmp(status.stop, "panic") || !strcmp(status.stop, "crash") || l->ready_ns == 0)
-		read_tail(l->dir.fd, VMDIR_CONSOLE, console, sizeof(console));
-	const char *words = console_words(console);
-
-	if (*words)
-		err_set(err, -EIO, "%.220s; it said: %.250s", why, words);
-	else
-		err_set(err, -EIO, "%s", why);
+	*ret_kind = vm_end_explain(l->dir.fd, l->status_fd, l->ready_ns == 0, l->wait_status, err);
 	return true;
 }
 
 static int explain_timeout(struct launch *l, double seconds, struct err *err)
 {
-	char console[TAIL_MAX];
+	char words[300];
 
-	read_tail(l->dir.fd, VMDIR_CONSOLE, console, sizeof(console));
-	const char *words = last_line(console);
-
+	vm_end_last_words(l->dir.fd, VMDIR_CONSOLE, words, sizeof(words));
 	if (!*words)
 		return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s and its console is empty: is '%s' a kernel for this? (--boot-timeout gives it longer)",
 			       seconds, l->kernel);
-	return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s; it said last: %.300s (--boot-timeout gives it longer)",
+	return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s; it said last: %s (--boot-timeout gives it longer)",
 		       seconds, words);
 }
 
@@ -191,6 +110,7 @@ static int wait_ready(struct launch *l, const struct launch_options *o, int sign
 {
 	double seconds = o->boot_timeout > 0 ? o->boot_timeout : LAUNCH_BOOT_TIMEOUT_S;
 	uint64_t deadline = control_deadline((uint64_t)(seconds * 1000));
+	enum vm_end_kind kind;
 
 	for (;;) {
 		struct pollfd p[] = { { .fd = l->ready_sock, .events = POLLIN },
@@ -212,7 +132,7 @@ static int wait_ready(struct launch *l, const struct launch_options *o, int sign
 			if (r != 0)
 				return r < 0 ? r : 0;
 		}
-		if (p[1].revents && launch_explain_end(l, err))
+		if (p[1].revents && launch_explain_end(l, &kind, err))
 			return -EIO;
 	}
 }
@@ -292,9 +212,10 @@ int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd,
 		r = vmdir_write_file(l->dir.fd, VMDIR_READY, "", 0, err);
 	if (r < 0) {
 		struct err why = ERR_INIT;
+		enum vm_end_kind kind;
 
 		/* A guest that went down meanwhile explains itself better than its connection does. */
-		if (r != -ECANCELED && launch_explain_end(l, &why))
+		if (r != -ECANCELED && launch_explain_end(l, &kind, &why))
 			*err = why;
 		return r;
 	}

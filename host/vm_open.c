@@ -69,7 +69,7 @@ static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, st
 	while (faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) < 0) {
 		if (has_ended(vm)) {
 			err_set(err, -ENOENT, "the VM '%s' ended while it was starting", vm->dir.id);
-			vm_explain_end(vm, err);
+			vm_explain_end(vm, NULL, err);
 			return -ENOENT;
 		}
 		if (control_deadline(0) >= deadline)
@@ -99,26 +99,25 @@ int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **re
 		r = agent_connect(vm->dir.fd, AGENT_PORT, signal_fd, deadline, ret, err);
 	if (r < 0) {
 		err_prefix(err, "VM '%s': ", vm->dir.id);
-		vm_explain_end(vm, err);
+		vm_explain_end(vm, NULL, err);
 	}
 	return r;
 }
 
-void vm_explain_end(struct vm_handle *vm, struct err *err)
+bool vm_explain_end(struct vm_handle *vm, enum vm_end_kind *ret_kind, struct err *err)
 {
-	struct vm_status status;
-	char why[ERR_MAX];
+	struct err why = ERR_INIT;
 
 	/* The monitor writes its status just before it goes. */
 	for (int waited = 0; !has_ended(vm); waited += VM_AGENT_POLL_MS) {
 		if (waited >= END_WAIT_MS)
-			return;
+			return false;
 		poll(NULL, 0, VM_AGENT_POLL_MS);
 	}
-	if (vm->status_fd < 0 || vmdir_read_status_fd(vm->status_fd, &status, NULL) < 0) {
-		err_set(err, -ENOENT, "the VM '%s' has ended: its monitor was killed", vm->dir.id);
-		return;
-	}
-	vm_status_describe(&status, why, sizeof(why));
-	err_set(err, -ENOENT, "the VM '%s' has ended: %.400s", vm->dir.id, why);
+	enum vm_end_kind kind = vm_end_explain(vm->dir.fd, vm->status_fd, false, -1, &why);
+
+	if (ret_kind)
+		*ret_kind = kind;
+	err_set(err, -ENOENT, "the VM '%s' has ended: %.400s", vm->dir.id, why.text);
+	return true;
 }

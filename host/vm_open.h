@@ -2,6 +2,7 @@
 /* A running VM as other commands find it: its directory, what it is, its agent. */
 #pragma once
 #include "host/agent_client.h"
+#include "host/vm_end.h"
 #include "host/vmdir.h"
 #include "lib/err.h"
 
@@ -21,5 +22,6 @@ void vm_close(struct vm_handle *vm);
 /* Connect to its agent; waits for a VM that is still starting. -ECANCELED on a signal; a paused VM is refused. */
 int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err);
 
-/* The connection to the agent broke: when the VM has ended, say why in *err, otherwise leave it. */
-void vm_explain_end(struct vm_handle *vm, struct err *err);
+/* The connection to the agent broke: when the VM has ended, say why in *err and how in *ret_kind (may be NULL); false when it
+ * runs on. */
+bool vm_explain_end(struct vm_handle *vm, enum vm_end_kind *ret_kind, struct err *err);
