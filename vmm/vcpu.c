@@ -19,8 +19,8 @@
  * Trust: everything in an exit but its form comes from the guest; the bus checks it.
  * Limits: VM_MAX_VCPUS; no allocation once the threads run.
  */
-/* syscalls(main): futex tgkill getpid munmap rt_sigprocmask */
-/* syscalls(vcpu): ioctl futex rt_sigreturn rt_sigprocmask madvise exit */
+/* syscalls(main): futex tgkill(0=SELF) getpid munmap rt_sigprocmask */
+/* syscalls(vcpu): ioctl(1=KVM_RUN) ioctl(1=KVM_GET_REGS) ioctl(1=KVM_GET_SREGS) futex rt_sigreturn rt_sigprocmask madvise exit */
 #include "vmm/vcpu.h"
 
 #include <errno.h>
