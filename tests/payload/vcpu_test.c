@@ -233,7 +233,7 @@ static void check_barrier(enum bus_space space, uint32_t n, const void *code, si
 	for (uint32_t i = 0; i < n; i++)
 		add(&vm, space, (space == BUS_PIO ? PORT : MMIO) + 8ull * i, 8, &p[i]);
 	payload_run(&vm);
-	for (int round = 0; round < 40; round++) {
+	for (int round = 0; round < 12; round++) {
 		/* Every vCPU gets on in every round. */
 		for (uint32_t i = 0; i < n; i++) {
 			uint32_t before = p[i].reads;
