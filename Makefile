@@ -51,6 +51,7 @@ PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-agent
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
 TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
 HARNESS := $(B)/libharness.a
+GUEST_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/boot/*.c))
 LAB_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/lab/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/*_fuzz.c)
 FUZZERS := $(patsubst %.c,$(B)/%,$(FUZZ_SRC))
@@ -62,7 +63,7 @@ BENCH_PROGS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 .DELETE_ON_ERROR:
 all: programs tests
 programs: $(PROGRAMS)
-tests: $(TESTS) $(LAB_TOOLS) $(FUZZ_REPLAY) $(BENCH_PROGS)
+tests: $(TESTS) $(LAB_TOOLS) $(GUEST_TOOLS) $(FUZZ_REPLAY) $(BENCH_PROGS)
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
@@ -103,6 +104,11 @@ $(LIBAGENT): $(call objs,$(AGENT_SRC))
 	$(AR) rcs $@ $^
 $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
 	$(CC) -static -no-pie -Wl,--gc-sections -s -o $@ $^
+
+# What boot tests run inside their guests: static, one file each.
+$(GUEST_TOOLS): $(B)/%: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -no-pie -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
 ALL_LIBS = -Wl,--start-group $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))
