@@ -55,7 +55,8 @@ static uint64_t read_number(const char *path)
 	return opt_parse_u64(text, &v) < 0 ? 0 : v;
 }
 
-static void limit_processes(int fd)
+/* All commands together leave a reserve to the agent, one command leaves a quarter to the others. */
+static void limit_processes(int fd, bool one)
 {
 	uint64_t pids = read_number("/proc/sys/kernel/pid_max"), threads = read_number("/proc/sys/kernel/threads-max");
 	uint64_t max = pids && pids < threads ? pids : threads;
@@ -63,7 +64,8 @@ static void limit_processes(int fd)
 
 	if (max <= 2 * CGROUP_PROCESS_RESERVE)
 		return;
-	snprintf(text, sizeof(text), "%" PRIu64, max - CGROUP_PROCESS_RESERVE);
+	max -= CGROUP_PROCESS_RESERVE;
+	snprintf(text, sizeof(text), "%" PRIu64, one ? max - max / 4 : max);
 	write_file(fd, "pids.max", text);
 }
 
@@ -87,7 +89,7 @@ int cgroup_open_base(const char *path, struct err *err)
 		write_file(parent, "cgroup.subtree_control", controllers[i]);
 		write_file(fd, "cgroup.subtree_control", controllers[i]);
 	}
-	limit_processes(fd);
+	limit_processes(fd, false);
 	return TAKE_FD(fd);
 }
 
@@ -109,11 +111,15 @@ static int open_id(int base_fd, uint64_t id)
 int cgroup_create(int base_fd, uint64_t id)
 {
 	char name[NAME_MAX_LEN];
+	int fd;
 
 	make_name(name, id);
 	if (mkdirat(base_fd, name, 0755) < 0 && errno != EEXIST)
 		return -errno;
-	return open_id(base_fd, id);
+	fd = open_id(base_fd, id);
+	if (fd >= 0)
+		limit_processes(fd, true);
+	return fd;
 }
 
 int cgroup_procs_fd(int fd)

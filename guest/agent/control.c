@@ -96,18 +96,16 @@ int control_ping(struct handler *h)
 
 static int reseed(const struct request *r, struct err *err)
 {
-	struct {
-		struct rand_pool_info info;
-		uint8_t bytes[REQUEST_ENTROPY_MAX];
-	} pool;
+	/* struct rand_pool_info with room for its bytes: entropy in bits, size, bytes */
+	int32_t pool[2 + REQUEST_ENTROPY_MAX / sizeof(int32_t)];
 	_cleanup_close_ int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
 
 	if (fd < 0)
 		return err_errno(err, -errno, "entropy: open /dev/urandom");
-	pool.info.entropy_count = (int)r->nentropy * 8;
-	pool.info.buf_size = (int)r->nentropy;
-	memcpy((char *)&pool + sizeof(pool.info), r->entropy, r->nentropy); /* info.buf: the bytes follow the header */
-	if (ioctl(fd, RNDADDENTROPY, &pool) < 0)
+	pool[0] = (int32_t)r->nentropy * 8;
+	pool[1] = (int32_t)r->nentropy;
+	memcpy(pool + 2, r->entropy, r->nentropy);
+	if (ioctl(fd, RNDADDENTROPY, pool) < 0)
 		return err_errno(err, -errno, "entropy: add to the pool");
 	if (ioctl(fd, RNDRESEEDCRNG) < 0)
 		return err_errno(err, -errno, "entropy: reseed");
