@@ -22,6 +22,7 @@ endif
 VERSION := 0.1.0
 PREFIX ?= /usr/local
 ARCH := x86
+JOBS ?= $(shell nproc)
 
 WARN := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wswitch-enum -Wimplicit-fallthrough -Werror
 OPT ?= -O2 -g
@@ -129,13 +130,13 @@ setup:
 	@scripts/setup.sh
 
 check: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@B=$(B) tests/run
 check-fast: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@B=$(B) tests/run --group unit --group device --group twin --group golden --group style --group fuzz
 check-asan: setup
-	@$(MAKE) --no-print-directory B=$(B)-asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" HARDEN= OPT="-O1 -g" all
+	@$(MAKE) --no-print-directory B=$(B)-asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" HARDEN= OPT="-O1 -g" -j$(JOBS) all
 	@B=$(B)-asan tests/run --group unit --group device --group twin --group golden --group fuzz
 check-tidy: setup
 	@scripts/tidy.sh
@@ -145,12 +146,12 @@ fuzz: setup
 golden-update: $(B)/tests/golden/golden_test
 	@$< --update
 demo: setup
-	@$(MAKE) --no-print-directory programs
+	@$(MAKE) --no-print-directory -j$(JOBS) programs
 	@B=$(B) scripts/demo.sh
 guest-kernel: setup
 	@guest/kernel/build.sh
 bench-%: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory -j$(JOBS) all
 	@B=$(B) bench/$*.sh
 
 install: programs
