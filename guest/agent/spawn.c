@@ -48,12 +48,15 @@ static void set_limits(void)
 		errno = 0;
 }
 
+/* By the system call: the C library keeps two real-time signals for itself, and whoever started the agent may have left
+ * those ignored too. */
 static void reset_signals(void)
 {
+	const struct { void *handler; unsigned long flags; void *restorer; uint64_t mask; } def = { 0 };
 	sigset_t none;
 
 	for (int i = 1; i < NSIG; i++)
-		signal(i, SIG_DFL); /* refuses SIGKILL and SIGSTOP, which have it */
+		syscall(SYS_rt_sigaction, i, &def, NULL, sizeof(def.mask)); /* SIGKILL and SIGSTOP refuse, and have it */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
