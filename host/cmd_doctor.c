@@ -66,6 +66,8 @@ int cmd_doctor(int argc, char **argv)
 		return status;
 	if (first < argc)
 		return cmd_failf("doctor: takes no argument, not '%s'", argv[first]);
+	if (o.verdict && o.json)
+		return cmd_failf("doctor: either --verdict or --json");
 	doctor_gather_kvm("", &facts);
 	doctor_gather_rest("", &facts);
 	doctor_judge(&facts, &report);

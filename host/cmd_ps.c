@@ -199,6 +199,8 @@ int cmd_ps(int argc, char **argv)
 		return status;
 	if (first < argc)
 		return cmd_failf("ps: takes no argument, not '%s'", argv[first]);
+	if (o.quiet && o.json)
+		return cmd_failf("ps: either --quiet or --json");
 	/* What cannot be removed is worth a word, and no reason not to list. */
 	int swept = vmdir_sweep(collect, &rows, &err);
 

@@ -92,7 +92,7 @@ static void add_kvm(const struct doctor_facts *f, struct doctor_report *r)
 		add(r, "capabilities", DOCTOR_OK, "all that the monitor needs");
 
 	const char *flag = f->vmx ? "vmx" : f->svm ? "svm" : "no vmx, no svm";
-	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->kvm_pvm ? "kvm_pvm" :
+	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->kvm_pvm ? "but kvm_pvm" :
 			     f->sys_readable ? "no KVM module" : "modules unknown";
 
 	add(r, "hardware", has_hardware(f) ? DOCTOR_OK : DOCTOR_BAD, "%s, %s%s", flag, module,

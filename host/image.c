@@ -304,6 +304,10 @@ static int resolve_name(const struct image_store *s, const char *name, struct im
 		return r;
 	snprintf(path, sizeof(path), "%s/%s/" IMAGE_MANIFEST, s->images, name);
 	r = file_read(path, IMAGE_MANIFEST_MAX, &text, &len, err);
+	*strrchr(path, '/') = 0;
+	if (r == -ENOENT && access(path, F_OK) == 0)
+		return err_set(err, r, "image '%s' is damaged, it has no " IMAGE_MANIFEST ": 'coffer image rm %s' and make it again", name,
+			       name);
 	if (r == -ENOENT && access(name, F_OK) == 0)
 		return err_set(err, r, "there is no image '%s'; for the file of that name write './%s'", name, name);
 	if (r == -ENOENT)
