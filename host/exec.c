@@ -84,6 +84,10 @@ int exec_make_request(const struct exec_spec *spec, char **ret, size_t *ret_len,
 	fputc(']', f);
 	int r = put_env(f, spec, err);
 
+	if (r == 0 && o->user && !*o->user)
+		r = err_set(err, -EINVAL, "--user: '' is no user: give a name or a number, or leave it out");
+	if (r == 0 && o->cwd && !*o->cwd)
+		r = err_set(err, -EINVAL, "--cwd: '' is no directory: give an absolute path, or leave it out");
 	if (cwd && *cwd)
 		put_member(f, "cwd", cwd);
 	if (user && *user)

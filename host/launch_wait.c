@@ -62,8 +62,8 @@ static int explain_timeout(struct launch *l, double seconds, struct err *err)
 
 	vm_end_last_words(l->dir.fd, VMDIR_CONSOLE, words, sizeof(words));
 	if (!*words)
-		return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s and its console is empty: is '%s' a kernel for this? (--boot-timeout gives it longer)",
-			       seconds, l->kernel);
+		return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s and its console is empty: are '%s' and '%s' a kernel and an initramfs for this? (--boot-timeout gives it longer)",
+			       seconds, l->kernel, l->initrd);
 	return err_set(err, -ETIMEDOUT, "the guest is not ready after %.0f s; it said last: %s (--boot-timeout gives it longer)",
 		       seconds, words);
 }
