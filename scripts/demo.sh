@@ -12,20 +12,27 @@ coffer=$B/coffer
 
 # Print a command as a user would type it, run it, and show its exit status unless that is 0.
 show() {
-	echo "\$ coffer $*"
+	printf '$ coffer'
+	for word; do
+		case $word in
+		*[!A-Za-z0-9_./:=-]*) printf " '%s'" "$word" ;;
+		*) printf ' %s' "$word" ;;
+		esac
+	done
+	echo
 	status=0
 	"$coffer" "$@" || status=$?
 	[ "$status" -eq 0 ] || echo "(exit status $status)"
 }
 
 work() {
-	trap '"$coffer" kill "$vm" >/dev/null 2>&1; rm -rf "$tmp"' EXIT
+	trap '[ -z "$vm" ] || "$coffer" kill "$vm" >/dev/null 2>&1 || :; rm -rf "$tmp"' EXIT
 	trap 'exit 130' INT TERM
 	vm=demo-$$
 	tmp=$(mktemp -d)
 	show run --keep --name "$vm" -- uname -a
 	[ "$status" -eq 0 ] || exit 1
-	show exec "$vm" python3 -c 'import platform, sys; print("Python", sys.version.split()[0], "on", platform.freedesktop_os_release()["PRETTY_NAME"])'
+	show exec "$vm" python3 -c 'import platform as p; print("Python", p.python_version(), "on", p.freedesktop_os_release()["PRETTY_NAME"])'
 	show exec "$vm" sh -c 'git init -q /src && cd /src && echo hello >README && git add . && git -c user.name=a -c user.email=a@b commit -qm first && git log --oneline | wc -l'
 	show cp "$vm:/src/README" "$tmp/README"
 	cat "$tmp/README"

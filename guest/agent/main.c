@@ -88,7 +88,8 @@ int main(int argc, char **argv)
 	struct err err = ERR_INIT;
 	int status;
 
-	if (getpid() == 1 && argc == 1) {
+	/* The kernel hands words of its command line that nobody knows to init: they are no options of ours. */
+	if (getpid() == 1 && (argc == 1 || strncmp(argv[1], "--", 2) != 0)) {
 		boot_machine(&a);
 	} else {
 		status = parse(&a, argc, argv);
