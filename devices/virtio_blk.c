@@ -63,9 +63,7 @@ bool virtio_blk_is_writeback(const struct virtio_blk *blk)
 {
 	const struct virtio_device *vd = &blk->vd;
 
-	if (!virtio_has(vd, VIRTIO_BLK_F_CONFIG_WCE))
-		return virtio_has(vd, VIRTIO_BLK_F_FLUSH);
-	if (blk->state.writeback != BLK_WRITEBACK_UNSET)
+	if (virtio_has(vd, VIRTIO_BLK_F_CONFIG_WCE) && blk->state.writeback != BLK_WRITEBACK_UNSET)
 		return blk->state.writeback;
 	return virtio_has(vd, VIRTIO_BLK_F_FLUSH) && !blk->host.block->writethrough;
 }

@@ -173,6 +173,13 @@ static uint64_t console_features(struct virtio_device *vd)
 	return F_SIZE | F_EMERG_WRITE;
 }
 
+/* Linux looks at the size only when it is told of a change. */
+static void console_activate(struct virtio_device *vd)
+{
+	if (!vd->dev.quiesced) /* not after a load: it was told before */
+		virtio_signal_config(vd);
+}
+
 static void console_config_read(struct virtio_device *vd, uint32_t offset, void *data, uint32_t len)
 {
 	const struct virtio_console_state *st = &from_device(&vd->dev)->state;
@@ -231,6 +238,7 @@ static const struct virtio_ops console_virtio = {
 	.config_size = sizeof(struct console_config),
 	.config_read = console_config_read,
 	.config_write = console_config_write,
+	.activate = console_activate,
 	.queue_ready = console_queue_ready,
 };
 

@@ -22,11 +22,12 @@ enum {
 	VSOCK_QUEUE_SIZE = 256,
 	VSOCK_MAX_CONNS = 4096,
 	VSOCK_HOST_CID = 2,
-	VSOCK_PACKET_MAX = 65536, /* payload of one packet to the guest, and bytes read from a socket at once */
-	VSOCK_RX_BATCH = 16,      /* guest buffers filled by one read */
+	VSOCK_PACKET_MAX = 65536, /* payload of one packet to the guest */
+	VSOCK_READ_MAX = 131072,  /* bytes read from a socket at once */
+	VSOCK_RX_BATCH = 32,      /* guest buffers filled by one read */
 	VSOCK_REPLIES = 256,      /* resets owed to the guest for packets of no connection */
 	VSOCK_TX_BURST = 256,     /* packets from the guest before others get their turn */
-	VSOCK_RX_BURST = 64,      /* turns of connections, likewise */
+	VSOCK_RX_BURST = 32,      /* turns of connections, likewise */
 
 	/* What a connection may have in flight from the guest: a window each, a large one for a few that move much. */
 	VSOCK_WINDOW = 16384,

@@ -159,7 +159,8 @@ static int take_batch(struct virtio_vsock *vs, uint32_t want, uint32_t *room, in
 			vq_unpop(q);
 			break;
 		}
-		room[n] = (uint32_t)MIN(chain->write_len - sizeof(struct virtio_vsock_header), (uint64_t)want);
+		room[n] = (uint32_t)MIN(chain->write_len - sizeof(struct virtio_vsock_header),
+					(uint64_t)MIN(want, (uint32_t)VSOCK_PACKET_MAX));
 		k = vq_chain_iov(q, chain, true, sizeof(struct virtio_vsock_header), room[n], h->iov + niov, max);
 		if (k < 0 && n == 0) {
 			push(vs, chain, 0);
@@ -202,7 +203,7 @@ static void ask_for_credit(struct virtio_vsock *vs, struct vsock_conn *c)
 static enum turn send_data(struct virtio_vsock *vs, struct vsock_conn *c)
 {
 	struct vsock_host *h = &vs->host;
-	uint32_t want = MIN(vsock_credit(c), (uint32_t)VSOCK_PACKET_MAX), room[VSOCK_RX_BATCH];
+	uint32_t want = MIN(vsock_credit(c), (uint32_t)VSOCK_READ_MAX), room[VSOCK_RX_BATCH];
 	int niov, used = 0, n;
 	ssize_t got;
 	uint32_t left;
@@ -218,7 +219,7 @@ static enum turn send_data(struct virtio_vsock *vs, struct vsock_conn *c)
 		got = readv(c->fd, h->iov, niov);
 	while (got < 0 && errno == EINTR);
 	left = got > 0 ? (uint32_t)got : 0;
-	for (; left; used++) {
+	for (; left && used < n; used++) {
 		uint32_t len = MIN(left, room[used]);
 
 		put_header(vs, &h->chain[used], c, VIRTIO_VSOCK_OP_RW, 0, len);

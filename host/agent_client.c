@@ -24,7 +24,8 @@ int agent_conn_new(int fd, struct agent_conn **ret, struct err *err)
 	if (r < 0) {
 		free(c);
 		fd_close(fd);
-		return err_errno(err, r, "connection to the agent");
+		err_errno(err, r, "connection to the agent");
+		return r;
 	}
 	c->fd = fd;
 	c->in_pos = c->in_len = c->out_pos = c->out_len = 0;

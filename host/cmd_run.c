@@ -180,6 +180,9 @@ static int boot_and_run(struct run *run)
 		cmd_fail(&run->why);
 		return run->launch.signal ? CMD_EXIT_SIGNAL + run->launch.signal : CMD_EXIT_FAILED;
 	}
+	/* From here on a VM that is to be kept stays when we are killed; before it would be of no use to anybody. */
+	if (run->o.l.keep)
+		guardian_forget_monitor(&run->guardian);
 	return run_command(run);
 }
 

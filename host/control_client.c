@@ -95,7 +95,7 @@ int control_end_monitor(int dirfd, struct err *err)
 	_cleanup_close_ int sock = sock_connect_at(dirfd, CONTROL_SOCKET, SOCK_SEQPACKET, err);
 	_cleanup_close_ int pidfd = -1;
 	struct control_reply reply;
-	pid_t pid;
+	pid_t pid = 0;
 
 	if (sock == -ENOENT || sock == -ECONNREFUSED)
 		return 0;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,9 @@ void copy_split(const char *path, char *dir, const char **ret_base)
 	const char *slash = strrchr(path, '/');
 
 	if (!slash)
-		strcpy(dir, ".");
-	else if (slash == path)
-		strcpy(dir, "/");
+		snprintf(dir, PATH_MAX, ".");
 	else
-		sprintf(dir, "%.*s", (int)(slash - path), path);
+		snprintf(dir, PATH_MAX, "%.*s", (int)MAX(slash - path, (ptrdiff_t)1), path);
 	*ret_base = slash ? slash + 1 : path;
 }
 
@@ -201,9 +200,9 @@ static int put(const struct copy_guest *g, const char *dir, struct source *s, st
 static int choose_target(const struct copy_guest *g, const char *source, bool is_dir, const char *target, char *dir,
 			 char *name, struct err *err)
 {
-	char path[PATH_MAX], type[16];
+	char path[PATH_MAX], type[16] = "";
 	const char *base;
-	bool slash;
+	bool slash = false;
 	int r = copy_guest_path(target, path, sizeof(path), &slash, err);
 
 	if (r == 0)
@@ -211,7 +210,7 @@ static int choose_target(const struct copy_guest *g, const char *source, bool is
 	if (r < 0)
 		return r;
 	if (!strcmp(type, "dir")) {
-		strcpy(dir, path);
+		snprintf(dir, PATH_MAX, "%s", path);
 		copy_source_name(source, name);
 		return 0;
 	}
@@ -220,7 +219,7 @@ static int choose_target(const struct copy_guest *g, const char *source, bool is
 	if (!type[0] && slash && !is_dir)
 		return err_set(err, -ENOENT, "there is no directory '%s/' in the guest", path);
 	copy_split(path, dir, &base);
-	strcpy(name, base);
+	snprintf(name, PATH_MAX, "%s", base);
 	return 0;
 }
 
@@ -259,7 +258,7 @@ void copy_source_name(const char *source, char *name)
 
 	copy_split(path, dir, &base);
 	/* "." and ".." have no name of their own: their content is meant. */
-	strcpy(name, !*base || !strcmp(base, ".") || !strcmp(base, "..") ? "." : base);
+	snprintf(name, PATH_MAX, "%s", !*base || !strcmp(base, ".") || !strcmp(base, "..") ? "." : base);
 }
 
 int copy_in(const struct copy_guest *g, const char *source, const char *target, struct err *err)

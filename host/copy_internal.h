@@ -10,7 +10,7 @@ enum { COPY_REPLY_MS = 60000 };
 int copy_request(struct agent_conn *c, const char *op, const char *path, const char *name, const char *flags,
 		 struct agent_line *ret, struct err *err);
 
-/* "a/b/c" is "a/b" and "c"; `dir` has as many bytes as path. */
+/* "a/b/c" is "a/b" and "c"; `dir` has PATH_MAX bytes. */
 void copy_split(const char *path, char *dir, const char **ret_base);
 
 /* The last component of a source, "." for what has none (".", "..", "/"): PATH_MAX bytes. */

@@ -111,11 +111,11 @@ static int choose_target(const char *source, const char *given, bool source_is_d
 		if (slash && !source_is_dir)
 			return err_set(err, -ENOENT, "there is no directory '%s/'", path);
 		copy_split(path, t->dir, &base);
-		strcpy(t->name, base);
+		snprintf(t->name, sizeof(t->name), "%s", base);
 		return 0;
 	}
 	if (S_ISDIR(st.st_mode)) {
-		strcpy(t->dir, path);
+		snprintf(t->dir, sizeof(t->dir), "%s", path);
 		copy_source_name(source, t->name);
 		return 0;
 	}
@@ -128,7 +128,7 @@ static int choose_target(const char *source, const char *given, bool source_is_d
 	if (!realpath(path, real))
 		return err_errno(err, -errno, "'%s'", path);
 	copy_split(real, t->dir, &base);
-	strcpy(t->name, base);
+	snprintf(t->name, sizeof(t->name), "%s", base);
 	return 0;
 }
 
@@ -222,7 +222,7 @@ int copy_out(const struct copy_guest *g, const char *source, const char *target,
 	char path[PATH_MAX];
 	struct target t = { 0 };
 	struct source s = { 0 };
-	struct agent_conn *c;
+	struct agent_conn *c = NULL;
 	struct agent_line line;
 	bool slash, to_stdout = !strcmp(target, "-");
 	int r = copy_guest_path(source, path, sizeof(path), &slash, err);

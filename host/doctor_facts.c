@@ -16,6 +16,7 @@
 #include <linux/seccomp.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -88,10 +89,18 @@ void doctor_gather_kvm(const char *root, struct doctor_facts *f)
 		gather_capabilities(kvm, f);
 }
 
+/* "NAME:   123 kB" -> bytes; leaves *ret alone when the line is another one. */
+static void take_memory(const char *line, const char *name, uint64_t *ret)
+{
+	size_t n = strlen(name);
+
+	if (!strncmp(line, name, n) && line[n] == ':')
+		*ret = KIB(strtoull(line + n + 1, NULL, 10));
+}
+
 static void gather_memory(const char *root, struct doctor_facts *f)
 {
 	char path[PATH_MAX], line[256];
-	unsigned long long kib;
 
 	snprintf(path, sizeof(path), "%s/proc/meminfo", root);
 	FILE *file = fopen(path, "re");
@@ -99,10 +108,8 @@ static void gather_memory(const char *root, struct doctor_facts *f)
 	if (!file)
 		return;
 	while (fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "MemTotal: %llu kB", &kib) == 1)
-			f->memory_total = KIB(kib);
-		else if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			f->memory_available = KIB(kib);
+		take_memory(line, "MemTotal", &f->memory_total);
+		take_memory(line, "MemAvailable", &f->memory_available);
 	}
 	fclose(file);
 }

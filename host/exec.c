@@ -228,7 +228,7 @@ void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec
 {
 	_cleanup_free_ char *request = NULL;
 	struct agent_line line;
-	size_t len;
+	size_t len = 0;
 	uint64_t start = loop_now_ns();
 	int64_t window = 0;
 

@@ -117,7 +117,7 @@ static int take_cached(const struct recipe *r, int out, time_t *ret_when, struct
 		return err_errno(err, -errno, "empty the work file");
 	progress_stage(p, "unpacking the kept packages");
 	rc = run_filter(argv, "zstd", in, out, p, err);
-	return rc < 0 ? err_prefix(err, "%s: ", r->cache) : 0;
+	return rc < 0 && rc != -EINTR ? err_prefix(err, "%s: ", r->cache) : rc;
 }
 
 /* Not being able to keep it is no failure of the build; being asked to end is. */
@@ -238,7 +238,7 @@ int image_debian_tar(const struct image_build_options *o, int out, char ret_what
 	if (rc < 0)
 		return rc;
 	name_cache(r);
-	snprintf(ret_what, IMAGE_SOURCE_MAX + 1, "debian %s: %s", r->suite, r->include);
+	snprintf(ret_what, IMAGE_SOURCE_MAX + 1, "debian %.64s: %.400s", r->suite, r->include);
 	if (o->cached)
 		return take_cached(r, out, &when, p, err);
 

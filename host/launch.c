@@ -131,7 +131,7 @@ static void __attribute__((noreturn)) become_monitor(const struct vmargs *args, 
 	dup2(log, 2);
 	for (size_t i = 0; i < args->nfds; i++)
 		fd_set_cloexec(args->fd[i], 0);
-	if (!keep) {
+	if (!keep) { /* until the monitor does so itself (--die-with-parent) */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(1);
@@ -161,8 +161,7 @@ static int spawn(struct launch *l, const struct vmargs *args, bool keep, const s
 	l->pidfd = (int)syscall(SYS_pidfd_open, l->pid, 0);
 	if (l->pidfd < 0)
 		return err_errno(err, -errno, "pidfd_open");
-	if (!keep)
-		guardian_watch_monitor(g, l->pidfd);
+	guardian_watch_monitor(g, l->pidfd);
 	return 0;
 }
 
@@ -194,10 +193,9 @@ int launch_start(struct launch *l, const struct launch_options *o, const char *c
 {
 	int r = doctor_require_kvm(err);
 
-	if (r == 0)
-		r = vmdir_sweep(NULL, NULL, err);
 	if (r < 0)
 		return r;
+	vmdir_sweep(NULL, NULL, NULL); /* what cannot be removed is for `coffer ps` to tell */
 	progress_stage(progress, "preparing");
 	r = find_files(l, o, err);
 	if (r == 0)

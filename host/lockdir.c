@@ -50,7 +50,7 @@ int lockdir_open(struct lockdir *d, const char *path, struct err *err)
 	if (st.st_mode & 022)
 		return err_set(err, -EPERM, "'%s' can be written by others (mode %03o): chmod 700 it", path,
 			       (unsigned)st.st_mode & 0777);
-	strcpy(d->path, path);
+	snprintf(d->path, sizeof(d->path), "%s", path);
 	d->fd = TAKE_FD(fd);
 	return 0;
 }

@@ -138,7 +138,7 @@ static int make_template(const char *dir, uint64_t size, char **ret_packed, size
 /* -EBADMSG when the packed bytes are no template of this size. */
 static int unpack(const uint8_t *p, size_t n, uint64_t size, int fd)
 {
-	if (n < 16 || memcmp(p, magic, sizeof(magic)) != 0 || le64_load(p + 8) != size)
+	if (!p || n < 16 || memcmp(p, magic, sizeof(magic)) != 0 || le64_load(p + 8) != size)
 		return -EBADMSG;
 	p += 16;
 	n -= 16;

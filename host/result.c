@@ -39,7 +39,7 @@ static void set_stream(json_t *o, const char *name, const struct stream *s)
 
 	if (text) {
 		json_object_set_new(o, name, text);
-	} else {
+	} else if (s->capture) {
 		_cleanup_free_ char *encoded = base64((const uint8_t *)s->capture, s->captured);
 
 		snprintf(key, sizeof(key), "%s_base64", name);

@@ -37,12 +37,12 @@ static int open_run(struct lockdir *ret, struct err *err)
 
 static int open_disks(struct lockdir *ret, struct err *err)
 {
-	char path[4096];
-	int r = paths_state(path, sizeof(path) - 8, err);
+	char state[4096], path[4096 + 8];
+	int r = paths_state(state, sizeof(state), err);
 
 	if (r < 0)
 		return r;
-	strcat(path, "/vms");
+	snprintf(path, sizeof(path), "%s/vms", state);
 	return lockdir_open(ret, path, err);
 }
 

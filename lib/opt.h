@@ -38,8 +38,8 @@ struct opt_strv {
 
 struct opt {
 	enum opt_type type;
-	const char *name;     /* long name */
 	char letter;          /* 0: none */
+	const char *name;     /* long name */
 	const char *metavar;  /* shown in help; NULL for flags */
 	const char *help;
 	size_t offset;

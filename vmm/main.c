@@ -81,6 +81,7 @@ struct vmm {
 	int keep_fd[KEEP_MAX];
 	int nkeep;
 	int dir_fd, kernel_fd, initrd_fd, lock_fd, pid_fd, status_fd, ready_fd;
+	pid_t parent;
 };
 
 /* ---- options ---- */
@@ -329,6 +330,15 @@ static int isolate_worker(struct vm *vm, struct err *err)
 	return isolate_thread(ISOLATE_WORKER, err);
 }
 
+static int die_with_parent(const struct vmm *v, struct err *err)
+{
+	if (!v->opt.die_with_parent)
+		return 0;
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		return err_errno(err, -errno, "--die-with-parent");
+	return getppid() == v->parent ? 0 : err_set(err, -ECANCELED, "the process that started this has ended");
+}
+
 /* No file can be opened after this. */
 static int isolate(struct vmm *v, struct err *err)
 {
@@ -342,6 +352,10 @@ static int isolate(struct vmm *v, struct err *err)
 	}
 	if (r == 0)
 		log_line(&v->log, LOG_WARN, "%s", why.text);
+	/* The capabilities of a new user namespace took the signal away. */
+	r = die_with_parent(v, err);
+	if (r < 0)
+		return r;
 	if (v->opt.no_seccomp)
 		log_line(&v->log, LOG_WARN, "--no-seccomp: SYSTEM CALLS ARE NOT FILTERED, a guest that breaks out is in this user's account");
 	else
@@ -364,8 +378,9 @@ static int start(struct vmm *v, struct err *err)
 {
 	int r = isolate_init(v->keep_fd, v->nkeep, err);
 
-	if (r == 0 && v->opt.die_with_parent && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		r = err_errno(err, -errno, "--die-with-parent");
+	v->parent = getppid();
+	if (r == 0)
+		r = die_with_parent(v, err);
 	if (r == 0)
 		r = vm_init(&v->vm, err);
 	v->vm.log = v->log;

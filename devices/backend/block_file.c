@@ -184,18 +184,22 @@ static void find_holder(const struct stat *st, char *ret, size_t len)
 
 	snprintf(ret, len, "another process");
 	while (f && fgets(line, sizeof(line), f)) {
-		unsigned long long inode;
-		int pid;
+		char pid_text[16], where[64], *inode;
+		long pid;
 		FILE *c;
 
-		if (sscanf(line, "%*s FLOCK %*s %*s %d %*x:%*x:%llu", &pid, &inode) != 2 || inode != st->st_ino || pid <= 0)
+		if (sscanf(line, "%*s FLOCK %*s %*s %15s %63s", pid_text, where) != 2)
 			continue;
-		snprintf(ret, len, "process %d", pid);
-		snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+		pid = strtol(pid_text, NULL, 10);
+		inode = strrchr(where, ':');
+		if (pid <= 0 || !inode || strtoull(inode + 1, NULL, 10) != st->st_ino)
+			continue;
+		snprintf(ret, len, "process %ld", pid);
+		snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
 		c = fopen(path, "re");
 		if (c && fgets(comm, sizeof(comm), c)) {
 			comm[strcspn(comm, "\n")] = 0;
-			snprintf(ret, len, "process %d (%s)", pid, comm);
+			snprintf(ret, len, "process %ld (%s)", pid, comm);
 		}
 		if (c)
 			fclose(c);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -126,6 +127,7 @@ int block_null_open(const struct block_config *c, struct block **ret, struct err
 		return err_errno(err, -ENOMEM, "disk");
 	n->b.ops = &null_ops;
 	n->b.ro = c->ro;
+	n->b.writethrough = c->cache && strcmp(c->cache, "writethrough") == 0;
 	n->b.size = c->size;
 	n->b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	n->zero_fd = memfd_create("zeros", MFD_CLOEXEC);

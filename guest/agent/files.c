@@ -16,7 +16,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { LINK_TARGET_MAX = 1024, PATH_BUF = 4096 };
+enum { LINK_TARGET_MAX = 512, PATH_BUF = 4096 };
 
 static const char *type_name(mode_t mode)
 {
@@ -54,7 +54,7 @@ int files_stat(struct handler *h)
 		ssize_t n = readlink(path, target, sizeof(target));
 
 		if (n >= 0)
-			json_write_string_n(&w, "target", target, MIN((size_t)n, (size_t)512)); /* may grow sixfold */
+			json_write_string_n(&w, "target", target, (size_t)n); /* may grow sixfold */
 	}
 	rc = channel_answer_end(&h->channel, &w);
 	return rc < 0 ? err_errno(&h->err, rc, "stat '%s'", path) : 0;

@@ -48,7 +48,7 @@ until_true() {
 need_image() {
 	busybox=$(command -v busybox) || skip "no busybox: install busybox-static"
 	export XDG_DATA_HOME="$cache/boot-tests"
-	IMAGE=busybox-$(cat "$busybox" "$TOP/tests/boot/common.sh" "$TOP/host/ext4_write.c" | cksum | tr ' ' -)
+	IMAGE=busybox-$(cat "$busybox" "$TOP/tests/boot/common.sh" "$TOP/host/ext4_write.c" | sha256sum | cut -c1-16)
 	mkdir -p "$XDG_DATA_HOME"
 	exec 9>"$XDG_DATA_HOME/lock"
 	flock 9

@@ -325,6 +325,18 @@ static void wce_without_flush_starts_write_through(void **state)
 	assert_int_equal(driver_config(&t->d, 32, 1), 0);
 }
 
+static void a_write_through_disk_is_one_for_every_driver(void **state)
+{
+	struct blk_test *t = *state;
+
+	assert_int_equal(durable_after(t, 0, -1), 1);
+	assert_int_equal(durable_after(t, VIRTIO_BLK_F_FLUSH, -1), 1);
+	assert_int_equal(durable_after(t, VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_CONFIG_WCE, -1), 1);
+	assert_int_equal(driver_config(&t->d, 32, 1), 0);
+	/* Unless the driver asks for the cache. */
+	assert_int_equal(durable_after(t, VIRTIO_BLK_F_FLUSH | VIRTIO_BLK_F_CONFIG_WCE, 1), 0);
+}
+
 #define FILE_TEST(fn, options) \
 	{ #fn " (" #options ")", fn, setup_file, teardown, (void *)(options) }
 #define EVERY_FILE(fn) FILE_TEST(fn, "aio=io_uring"), FILE_TEST(fn, "aio=threads"), FILE_TEST(fn, "cache=none"), \
@@ -355,6 +367,7 @@ int main(void)
 		NULL_TEST(the_driver_switches_the_write_cache, NULL),
 		NULL_TEST(the_write_cache_cannot_be_switched_without_the_feature, NULL),
 		NULL_TEST(wce_without_flush_starts_write_through, NULL),
+		NULL_TEST(a_write_through_disk_is_one_for_every_driver, "backend=null,size=1M,cache=writethrough"),
 	};
 
 	return cmocka_run_group_tests_name("virtio_blk", tests, NULL, NULL);

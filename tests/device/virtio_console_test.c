@@ -123,6 +123,18 @@ static void it_is_a_console_with_a_size(void **ctx)
 	assert_int_equal(driver_config(&f->d, 8, 8), UINT64_MAX);
 }
 
+static void the_guest_is_told_of_its_size_at_the_start(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	driver_set_reg(&f->d, MMIO_STATUS, 0);
+	driver_negotiate(&f->d, 1);
+	assert_int_equal(machine_irqs(f->dev), 0);
+	driver_set_reg(&f->d, MMIO_STATUS, driver_reg(&f->d, MMIO_STATUS) | VIRTIO_S_DRIVER_OK);
+	assert_int_equal(machine_irqs(f->dev), 1);
+	assert_int_equal(driver_reg(&f->d, MMIO_INTERRUPT_STATUS), 2);
+}
+
 static void output_of_three_chained_buffers_appears_whole(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -373,6 +385,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(it_is_a_console_with_a_size),
+		T(the_guest_is_told_of_its_size_at_the_start),
 		T(output_of_three_chained_buffers_appears_whole),
 		T(empty_and_write_only_output_requests_are_completed),
 		T(a_flood_of_output_is_served_and_does_not_grow),

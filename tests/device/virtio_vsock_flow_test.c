@@ -343,15 +343,15 @@ static void connections_take_turns(void **state)
 	listener = vt_listen(H, 16);
 	for (uint32_t i = 0; i < 3; i++) {
 		flow_open(&f[i], 100 + i);
-		vt_send_credit(&t, 100 + i, H, 1 << 20, 0);
+		vt_send_credit(&t, 100 + i, H, 8 << 20, 0);
 	}
-	for (uint32_t i = 0; i < 3; i++)
-		while (host_sends(&f[i], 65536))
-			;
 	/* As long as all three have data, none gets two batches before the others had one. */
 	for (int batch = 0; batch < 9; batch++) {
 		uint32_t port = 0;
 
+		for (uint32_t i = 0; i < 3; i++)
+			while (host_sends(&f[i], 65536))
+				;
 		machine_settle(&t.m);
 		for (uint16_t i = 0; i < VSOCK_RX_BATCH; i++) {
 			struct virtio_vsock_header h;

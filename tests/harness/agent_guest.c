@@ -100,6 +100,8 @@ void agent_peer_send(struct agent_peer *p, const void *data, size_t n)
 	while (done < n) {
 		ssize_t r = send(p->fd, (const char *)data + done, n - done, MSG_NOSIGNAL);
 
+		if (r < 0 && (errno == EPIPE || errno == ECONNRESET))
+			return;
 		assert_true(r > 0);
 		done += (size_t)r;
 	}

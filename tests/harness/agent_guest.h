@@ -32,7 +32,8 @@ struct agent_peer {
 };
 
 void agent_peer_connect(struct agent_peer *p, const struct agent_guest *g);
-void agent_peer_send(struct agent_peer *p, const void *data, size_t n); /* raw bytes; all, or the test fails */
+/* Raw bytes: all, or as many as the agent took before it ended the connection; why it did is there to be read. */
+void agent_peer_send(struct agent_peer *p, const void *data, size_t n);
 void agent_peer_request(struct agent_peer *p, const struct agent_guest *g, const char *request); /* connect, send, take the answer */
 bool agent_peer_line(struct agent_peer *p);  /* false: the connection ended before a line */
 bool agent_peer_frame(struct agent_peer *p); /* false: end of file between frames */

@@ -5,6 +5,10 @@ How it works: the lab runs this very runner (tests/run --worker) over a list of 
 {"begin": NAME} and {"finish": NAME} around each program, results as execute.py has them, {"end": true}. When a lab dies, the programs
 that had begun and not ended have failed, and the rest goes on in a new lab; two labs that die before any test begins
 end it.
+
+Between these lines comes {"alive": true} every ALIVE_S seconds. A lab that is silent for SILENT_S has stopped: QEMU's
+nested emulation sometimes loses the interrupt that it waits for, and then its clock and all time limits in it
+stand still. It is ended, and what had begun in it gets one more try in the next.
 """
 import json
 import os
@@ -18,6 +22,8 @@ from tests import TOP
 
 LAB = os.path.join(TOP, "tests", "lab", "lab")
 LAB_FACTOR = 4
+ALIVE_S = 10
+SILENT_S = 240
 STDERR_KEPT = 8 << 10
 
 
@@ -54,6 +60,8 @@ class LabRun:
         self.open = {}
         self.begun = set()
         self.ended = False
+        self.stopped = False
+        self.heard = time.monotonic()
         self.errors = b""
         limit = sum(t.limit for t in tests) * options.factor * LAB_FACTOR + 300
         command = [LAB, "--timeout", str(limit), "--in-env", "B=" + options.build, "--",
@@ -66,12 +74,22 @@ class LabRun:
         while data := self.proc.stderr.read1(65536):
             self.errors = (self.errors + data)[-STDERR_KEPT:]
 
-    def run(self):
-        """Reports what comes; returns the tests that have not begun."""
+    def watch(self):
+        while self.proc.poll() is None:
+            time.sleep(1)
+            if time.monotonic() - self.heard > SILENT_S:
+                self.stopped = True
+                self.proc.send_signal(signal.SIGTERM)
+                return
+
+    def run(self, retried):
+        """Reports what comes; returns the tests that have not begun, and those to try again."""
         reader = threading.Thread(target=self.read_errors)
         reader.start()
+        threading.Thread(target=self.watch, daemon=True).start()
         try:
             for line in self.proc.stdout:
+                self.heard = time.monotonic()
                 self.take(line)
         except BaseException:
             self.proc.send_signal(signal.SIGTERM)
@@ -80,8 +98,14 @@ class LabRun:
             status = self.proc.wait()
             reader.join()
         if not self.ended:
-            why = f"the lab ended with status {status}:\n" + self.errors.decode(errors="replace")
+            why = f"the lab stopped: nothing came for {SILENT_S} s" if self.stopped else \
+                f"the lab ended with status {status}:\n" + self.errors.decode(errors="replace")
             for name, started in self.open.items():
+                if self.stopped and name not in retried:
+                    print(f"# {name}: {why}; once more in a new lab", flush=True)
+                    self.begun.discard(name)
+                    retried.add(name)
+                    continue
                 self.report({"name": name, "state": "fail", "ms": int((time.monotonic() - started) * 1000), "text": why})
         return [t for name, t in self.tests.items() if name not in self.begun]
 
@@ -98,15 +122,16 @@ class LabRun:
             self.open.pop(message["finish"], None)
         elif "end" in message:
             self.ended = True
-        else:
+        elif "alive" not in message:
             self.report(message)
 
 
 def run_in_lab(tests, options, report):
     barren = 0
+    retried = set()
     while tests:
         run = LabRun(tests, options, report)
-        left = run.run()
+        left = run.run(retried)
         barren = barren + 1 if len(left) == len(tests) else 0
         tests = left
         if barren == 2:

@@ -113,6 +113,18 @@ static void test_elf_with_pvh_note_gets_its_start_info(void **ctx)
 	assert_int_equal(map[4].size, GIB(2));
 }
 
+static void test_linux_with_both_entries_boots_64_bit(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	make_elf(f);
+	add_note(f, "Linux", 0x100, "", 0);
+	add_pvh_note(f, ELF_BASE + 0x80);
+	loads(f, MIB(64));
+	assert_int_equal(f->e.protocol, BOOT_LINUX64);
+	assert_int_equal(f->e.ip, ELF_BASE + 0x40);
+}
+
 static void test_pvh_note_with_a_64_bit_value(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -241,6 +253,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_elf_without_pvh_note_boots_64_bit),
 		T(test_elf_with_pvh_note_gets_its_start_info),
+		T(test_linux_with_both_entries_boots_64_bit),
 		T(test_pvh_note_with_a_64_bit_value),
 		T(test_malformed_notes_end_the_search),
 		T(test_pvh_note_of_a_wrong_size_is_refused),

@@ -38,6 +38,9 @@ enum {
 	TABLE_ALIGN = 16,
 };
 
+#define RSDP_SIGNATURE "RSD PTR "
+#define OEM_ID "COFFER" /* six characters */
+
 /* FADT: offsets of the few fields that are not zero (5.2.9) */
 enum {
 	FADT_SIZE = 276,
@@ -89,8 +92,8 @@ static size_t table_begin(struct aml *a, const char *signature, uint8_t revision
 	aml_put32(a, 0);
 	aml_put8(a, revision);
 	aml_put8(a, 0);
-	aml_put(a, "COFFER", 6);
-	aml_put(a, "COFFERVM", 8);
+	aml_put(a, OEM_ID, sizeof(OEM_ID) - 1);
+	aml_put(a, OEM_ID "VM", sizeof(OEM_ID "VM") - 1);
 	aml_put32(a, 1);
 	aml_put(a, "CFFR", 4);
 	aml_put32(a, 1);
@@ -314,7 +317,7 @@ static size_t put_fadt(struct aml *a, const struct boot_config *c, uint64_t dsdt
 	le16_store(t + FADT_BOOT_ARCH, BOOT_ARCH_NO_VGA | BOOT_ARCH_NO_CMOS);
 	t[FADT_MINOR] = FADT_MINOR_REVISION;
 	le64_store(t + FADT_X_DSDT, dsdt);
-	memcpy(t + FADT_HYPERVISOR, "COFFER\0", 8);
+	memcpy(t + FADT_HYPERVISOR, OEM_ID, sizeof(OEM_ID));
 	if (ged) {
 		flags |= FLAG_RESET_REG;
 		store_port(t + FADT_RESET_REG, ged->base + GED_REG_RESET);
@@ -340,8 +343,8 @@ static size_t put_xsdt(struct aml *a, uint64_t fadt, uint64_t madt)
 static void put_rsdp(uint8_t *p, uint64_t xsdt)
 {
 	memset(p, 0, RSDP_SIZE);
-	memcpy(p, "RSD PTR ", 8);
-	memcpy(p + 9, "COFFER", 6);
+	memcpy(p, RSDP_SIGNATURE, sizeof(RSDP_SIGNATURE) - 1);
+	memcpy(p + 9, OEM_ID, sizeof(OEM_ID) - 1);
 	p[15] = 2; /* revision: with the XSDT */
 	le32_store(p + RSDP_V1_SIZE, RSDP_SIZE);
 	le64_store(p + RSDP_XSDT_AT, xsdt);

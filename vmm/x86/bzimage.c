@@ -81,9 +81,12 @@ int bzimage_parse(const struct kernel_file *f, struct kernel *ret, struct err *e
 		return err_set(err, -EINVAL, "kernel '%s': damaged setup header (syssize 0x%x)", f->name, h->syssize);
 	/* syssize is rounded up; a signature may follow. */
 	present = f->size > setup ? MIN(f->size - setup, code) : 0;
-	if (present + SYSSIZE_UNIT <= code)
+	if (present + SYSSIZE_UNIT <= code) {
+		uint64_t whole = setup + code;
+
 		return err_set(err, -EINVAL, "kernel '%s' is truncated: %llu of %llu bytes are there", f->name,
-			       (unsigned long long)f->size, (unsigned long long)(setup + code));
+			       (unsigned long long)f->size, (unsigned long long)whole);
+	}
 
 	ret->protocol = BOOT_LINUX64;
 	ret->start = h->pref_address;

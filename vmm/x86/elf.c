@@ -4,8 +4,10 @@
  *
  * Guest contract: a file with the note XEN_ELFNOTE_PHYS32_ENTRY says how it wants to be entered (32-bit, PVH: Xen
  * docs/misc/pvh); one without it is taken for a Linux vmlinux and entered at e_entry in 64-bit mode with boot_params in
- * rsi, as its head_64.S expects. Segments go to their physical addresses; memory past p_filesz is zero since nobody
- * has written to it.
+ * rsi, as its head_64.S expects. Linux itself has both and is told by its own notes (owner "Linux"): it is entered in
+ * 64-bit mode too, which saves it the switch and a search for Xen through 256 CPUID leaves, each an exit, and
+ * lets it have a random seed. Segments go to their physical addresses; memory past p_filesz is zero since nobody has
+ * written to it.
  *
  * Trust: all headers and notes are hostile. Counts and sizes are bounded by the constants below.
  */
@@ -25,6 +27,8 @@ enum {
 	MAX_NOTES_SIZE = 64 << 10,
 	XEN_NOTE_PHYS32_ENTRY = 18,
 };
+#define XEN_OWNER "Xen"
+#define LINUX_OWNER "Linux"
 #define ADDRESS_MAX (1ull << 46)
 #define LINUX_ALIGNMENT 0x1000000u
 
@@ -82,9 +86,30 @@ static int add_segment(const struct kernel_file *f, const Elf64_Phdr *p, struct 
 	return 0;
 }
 
-/* Look for the PVH entry in one PT_NOTE: 1 with *ret set, 0 when it is not there, or -errno. A malformed note ends the
- * search in its segment: everything after it has no known place. */
-static int find_pvh(const struct kernel_file *f, const Elf64_Phdr *p, uint64_t *ret, struct err *err)
+/* What the notes say about how to enter. */
+struct entry_notes {
+	bool linux_own; /* a note of Linux's own is there */
+	bool pvh;
+	uint64_t pvh_entry;
+};
+
+static int take_note(const struct kernel_file *f, const Elf64_Nhdr *n, const uint8_t *name, const uint8_t *desc,
+		     struct entry_notes *ret, struct err *err)
+{
+	if (n->n_namesz == sizeof(LINUX_OWNER) && memcmp(name, LINUX_OWNER, sizeof(LINUX_OWNER)) == 0)
+		ret->linux_own = true;
+	if (n->n_type != XEN_NOTE_PHYS32_ENTRY || n->n_namesz != sizeof(XEN_OWNER) ||
+	    memcmp(name, XEN_OWNER, sizeof(XEN_OWNER)) != 0)
+		return 0;
+	if (n->n_descsz != 4 && n->n_descsz != 8)
+		return err_set(err, -EINVAL, "kernel '%s': PVH note of %u bytes, expected 4 or 8", f->name, n->n_descsz);
+	ret->pvh = true;
+	ret->pvh_entry = n->n_descsz == 4 ? le32_load(desc) : le64_load(desc);
+	return 0;
+}
+
+/* The notes of one PT_NOTE. A malformed one ends the search in its segment: what follows it has no known place. */
+static int read_notes(const struct kernel_file *f, const Elf64_Phdr *p, struct entry_notes *ret, struct err *err)
 {
 	_cleanup_free_ uint8_t *notes = NULL;
 	size_t at = 0, len = p->p_filesz;
@@ -101,9 +126,7 @@ static int find_pvh(const struct kernel_file *f, const Elf64_Phdr *p, uint64_t *
 	if (!notes)
 		return err_errno(err, -ENOMEM, "kernel '%s'", f->name);
 	r = read_at(f, p->p_offset, notes, len, err);
-	if (r < 0)
-		return r;
-	while (len - at >= sizeof(Elf64_Nhdr)) {
+	while (r == 0 && len - at >= sizeof(Elf64_Nhdr)) {
 		Elf64_Nhdr n;
 		size_t name, desc, next;
 
@@ -113,18 +136,12 @@ static int find_pvh(const struct kernel_file *f, const Elf64_Phdr *p, uint64_t *
 		next = desc + ALIGN_UP((size_t)n.n_descsz, align);
 		if (desc > len || n.n_descsz > len - desc)
 			return 0;
-		if (n.n_type == XEN_NOTE_PHYS32_ENTRY && n.n_namesz == 4 && memcmp(notes + name, "Xen", 4) == 0) {
-			if (n.n_descsz != 4 && n.n_descsz != 8)
-				return err_set(err, -EINVAL, "kernel '%s': PVH note of %u bytes, expected 4 or 8", f->name,
-					       n.n_descsz);
-			*ret = n.n_descsz == 4 ? le32_load(notes + desc) : le64_load(notes + desc);
-			return 1;
-		}
+		r = take_note(f, &n, notes + name, notes + desc, ret, err);
 		if (next > len)
-			return 0;
+			return r;
 		at = next;
 	}
-	return 0;
+	return r;
 }
 
 /* The few header fields that Linux looks at when it is entered directly. */
@@ -141,10 +158,11 @@ static void make_setup_header(struct setup_header *h)
 
 int elf_parse(const struct kernel_file *f, struct kernel *ret, struct err *err)
 {
-	Elf64_Phdr ph[MAX_PROGRAM_HEADERS];
-	Elf64_Ehdr eh;
-	uint64_t pvh = 0;
-	int r, have_pvh = 0;
+	Elf64_Phdr ph[MAX_PROGRAM_HEADERS] = { 0 };
+	Elf64_Ehdr eh = { 0 };
+	struct entry_notes notes = { 0 };
+	bool pvh;
+	int r;
 
 	_Static_assert((int)MAX_PROGRAM_HEADERS <= (int)KERNEL_MAX_SEGMENTS, "every header may be a segment");
 	r = read_header(f, &eh, err);
@@ -157,22 +175,23 @@ int elf_parse(const struct kernel_file *f, struct kernel *ret, struct err *err)
 		r = 0;
 		if (ph[i].p_type == PT_LOAD && ph[i].p_memsz)
 			r = add_segment(f, &ph[i], ret, err);
-		else if (ph[i].p_type == PT_NOTE && !have_pvh)
-			r = have_pvh = find_pvh(f, &ph[i], &pvh, err);
+		else if (ph[i].p_type == PT_NOTE)
+			r = read_notes(f, &ph[i], &notes, err);
 		if (r < 0)
 			return r;
 	}
 	if (ret->nsegments == 0)
 		return err_set(err, -EINVAL, "kernel '%s': an ELF file with nothing to load", f->name);
-	ret->protocol = have_pvh ? BOOT_PVH : BOOT_LINUX64;
-	ret->entry = have_pvh ? pvh : eh.e_entry;
+	pvh = notes.pvh && !notes.linux_own;
+	ret->protocol = pvh ? BOOT_PVH : BOOT_LINUX64;
+	ret->entry = pvh ? notes.pvh_entry : eh.e_entry;
 	if (ret->entry < ret->start || ret->entry >= ret->end)
 		return err_set(err, -EINVAL, "kernel '%s': %s entry 0x%llx is outside the file's segments (0x%llx to 0x%llx)", f->name,
-			       have_pvh ? "PVH" : "64-bit", (unsigned long long)ret->entry, (unsigned long long)ret->start,
+			       pvh ? "PVH" : "64-bit", (unsigned long long)ret->entry, (unsigned long long)ret->start,
 			       (unsigned long long)ret->end);
 	ret->cmdline_max = KERNEL_CMDLINE_SIZE - 1;
 	ret->initrd_end = KERNEL_INITRD_END;
-	if (!have_pvh)
+	if (!pvh)
 		make_setup_header(&ret->hdr);
 	return 0;
 }
