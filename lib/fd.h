@@ -59,6 +59,6 @@ int fd_set_cloexec(int fd, int on);  /* 0 or -errno */
 /* Send or receive one message with up to `nfds` descriptors over a Unix socket. fd_recv sets
  * close-on-exec, stores at most max_fds and closes surplus ones. Returns bytes or -errno;
  * a truncated message is -EMSGSIZE. */
-enum { FD_PASS_MAX = 8 };
+enum { FD_PASS_MAX = 253 /* the kernel's own limit */ };
 ssize_t fd_send(int sock, const void *buf, size_t n, const int *fds, size_t nfds);
 ssize_t fd_recv(int sock, void *buf, size_t n, int *ret_fds, size_t max_fds, size_t *ret_nfds);

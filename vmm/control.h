@@ -28,6 +28,17 @@ enum control_op {
 	CONTROL_POWER_BUTTON = 5, /* ACPI power button */
 	CONTROL_BALLOON = 6,   /* arg[0]: target MiB */
 	CONTROL_DISK_RESIZE = 7, /* arg[0]: disk number, arg[1]: bytes, 0 = size of the file now */
+	/* Snapshots and restore: docs/snapshots.md. The reply of SNAPSHOT and RESTORE comes when it is done; a connection
+	 * that waits for it takes no other request. */
+	CONTROL_SNAPSHOT = 9,  /* arg[0]: enum control_snapshot_flag, arg[1]: zstd level or 0, arg[2]: number n of disks;
+			       * descriptors, new and empty: state, ram, ram.index, then for each writable disk of layers, in
+			       * the order of their numbers, its next top: data, index. Values: enum control_snapshot_value */
+	CONTROL_DISK_ATTACH = 10, /* before RESTORE. arg[0]: disk number, arg[1]: number n of layers, arg[2]: 1 = a raw base is
+			       * below them, arg[3]: 1 = a writable top is above them. Descriptors: base, n sealed layers
+			       * lowest first, top's data, top's index */
+	CONTROL_RESTORE = 11,  /* arg[0]: enum control_restore_mode, arg[1]: number n of snapshots in the chain, arg[2]: guest CID or
+			       * 0 for the saved one, arg[3]: enum control_restore_flag. Descriptors: state, then n times
+			       * ram, ram.index (newest first), then as flags say the order to fetch in and the file to record it */
 	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP]. A connection
 			       * that waits takes no other request. */
 };
@@ -44,6 +55,34 @@ enum control_value {
 	CONTROL_V_EXITS,       /* VM exits to user space */
 	CONTROL_V_UNCLAIMED,   /* accesses no device claimed */
 	CONTROL_NVALUES = 16,
+};
+
+enum control_snapshot_flag {
+	CONTROL_SNAPSHOT_DIFF = 1,  /* what changed since the last snapshot or restore of this VM */
+	CONTROL_SNAPSHOT_STOP = 2,  /* end the VM when it is complete */
+	CONTROL_SNAPSHOT_TRACK = 4, /* keep the dirty log on afterwards, so that a diff can follow */
+};
+
+enum control_snapshot_value {
+	CONTROL_SV_ID_LOW,      /* this snapshot's id: the first and the last 8 bytes of a struct ram_id, little-endian */
+	CONTROL_SV_ID_HIGH,
+	CONTROL_SV_PARENT_LOW,  /* its parent's; 0 0: none */
+	CONTROL_SV_PARENT_HIGH,
+	CONTROL_SV_PAUSE_NS,    /* the guest stood still for */
+	CONTROL_SV_TOTAL_NS,
+	CONTROL_SV_ROUNDS,      /* of copying while the guest ran */
+	CONTROL_SV_PAGES,       /* stored */
+	CONTROL_SV_RAM_BYTES,   /* written */
+	CONTROL_SV_FINAL_PAGES, /* of them during the pause */
+};
+
+enum control_restore_mode { CONTROL_RESTORE_MAP, CONTROL_RESTORE_EAGER, CONTROL_RESTORE_LAZY };
+
+enum control_restore_flag {
+	CONTROL_RESTORE_PAUSED = 1,    /* do not let it run */
+	CONTROL_RESTORE_TRACK = 2,     /* dirty log on, so that a diff can follow */
+	CONTROL_RESTORE_ORDER_IN = 4,
+	CONTROL_RESTORE_ORDER_OUT = 8,
 };
 
 struct control_request {

@@ -11,7 +11,7 @@
  *
  * Without KVM (vm_fd < 0) the same code serves the fake machine of the device tests.
  *
- * Threads: the map is fixed after mem_init; accesses need no lock; the dirty bitmap is atomic.
+ * Threads: the map is fixed once the guest runs; accesses need no lock; the dirty bitmap is atomic.
  */
 #pragma once
 #include <stdbool.h>
@@ -46,6 +46,8 @@ struct mem {
 	uint64_t size; /* of RAM, without the hole */
 	int vm_fd;     /* borrowed, -1 without KVM */
 	_Atomic bool tracking;
+	_Atomic bool arriving; /* between mem_uffd_begin and mem_uffd_end */
+	bool kvm_logs;         /* KVM's dirty log is on */
 };
 
 /* Reserve and map `size` bytes of anonymous guest RAM (a multiple of the page size, MEM_MIN..MEM_MAX) and, with
@@ -75,6 +77,31 @@ void mem_mark_dirty(struct mem *m, gpa_t gpa, uint64_t len); /* ranges outside m
 
 /* Give [gpa, gpa + len) back to the host: reads as zeros afterwards. Page aligned, else -EINVAL. */
 int mem_discard(struct mem *m, gpa_t gpa, uint64_t len);
+
+/* Pages of RAM numbered from 0 without the hole, as snapshots know them. */
+uint64_t mem_pages(const struct mem *m);
+/* The address of page n; [n, n + *ret_run) are contiguous in the guest too. n must be below mem_pages. */
+gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
+
+/* Put a private mapping of the file in the place of [page, page + npages) of one region: writes stay ours, pages that nobody
+ * wrote are shared with whoever maps the same file. Before the guest runs. */
+int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
+
+/* Pages that have not been touched arrive through userfaultfd: register all of RAM with it. Until mem_uffd_end discarding does
+ * nothing (it is the guest's hint alone). */
+int mem_uffd_begin(struct mem *m, int uffd, struct err *err);
+void mem_uffd_end(struct mem *m, int uffd);
+/* Put whole pages where nobody touched yet, waking who waits for them: 0, -EEXIST (already there), -EAGAIN, -errno. */
+int mem_uffd_copy(struct mem *m, int uffd, uint64_t page, uint64_t npages, const void *src);
+int mem_uffd_zero(struct mem *m, int uffd, uint64_t page, uint64_t npages);
+/* The page at a host address that userfaultfd reported; -EFAULT when it is none of ours. */
+int mem_uffd_page(const struct mem *m, uint64_t host_address, uint64_t *ret_page);
+
+/* Dirty tracking by KVM: switch its log on or off for all slots (no effect without KVM). */
+int mem_kvm_log(struct mem *m, bool on, struct err *err);
+/* Take (and clear) all dirty bits, KVM's and those of accesses through this file: or-ed into pages (bit n: page n; an array of
+ * (mem_pages + 63) / 64 words). Both must have been started. */
+int mem_dirty_collect(struct mem *m, uint64_t *pages, struct err *err);
 
 /* Dirty tracking of accesses made through this file (KVM's own log is merged by the snapshot code). */
 int mem_dirty_start(struct mem *m, struct err *err);

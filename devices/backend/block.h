@@ -11,8 +11,8 @@
  *   drain                        wait until nothing is in flight
  *
  * Backends: "file" (a regular file or a block device; io_uring, or a few threads), "memory" (a RAM disk through the
- * same code), "null" (reads zeros, forgets writes). A stack of layers is another one: it splits
- * each request into requests of its own to the files below, on the same engine (block_io.h).
+ * same code), "null" (reads zeros, forgets writes), "layers" (a stack of layers: it splits each request into requests of
+ * its own to the files below, on the same engine, block_io.h).
  *
  * Threads: the caller serialises all calls on one block (a device does by its lock), from any thread. `done` runs
  * inside kick, complete or drain, never inside submit.
@@ -75,9 +75,9 @@ struct block {
 };
 
 struct block_config {
-	const char *backend; /* "file", "memory", "null"; NULL: file */
+	const char *backend; /* "file", "memory", "null", "layers"; NULL: file */
 	const char *path;    /* file */
-	uint64_t size;       /* memory, null */
+	uint64_t size;       /* memory, null, layers */
 	bool ro;
 	const char *cache;   /* "writeback" (NULL), "writethrough", "none" (O_DIRECT), "unsafe" (flush does nothing) */
 	const char *aio;     /* "auto" (NULL: io_uring, else threads), "io_uring", "threads" */
@@ -101,6 +101,30 @@ static inline void block_drain(struct block *b) { b->ops->drain(b); }
 int block_resize(struct block *b, uint64_t bytes, struct err *err);
 void block_close(struct block *b); /* accepts NULL; drains first */
 
+/* ---- the "layers" backend: a stack of read-only layers with one writable top (block_layers.c) ----
+ *
+ * Opened without layers, with a size; attached once, later, by descriptors (a jailed process opens nothing). */
+
+struct block_stack {
+	int base_fd;           /* a raw read-only image below all layers; -1: zeros */
+	const int *layer_fd;   /* sealed LSMT layers, lowest first; LSMT_LAYERS_MAX at most */
+	int nlayers;
+	int top_data_fd, top_index_fd; /* a writable pair; both -1: a read-only disk */
+};
+/* Takes the descriptors over when it succeeds. The size must be the one it was opened with, or that of the stack when
+ * it was opened with 0. Main thread, after block_start too. */
+int block_layers_attach(struct block *b, const struct block_stack *s, struct err *err);
+bool block_is_layers(const struct block *b);
+
+/* Snapshot: with nothing in flight (drained), the top becomes a layer and a new, empty pair (of the same size) the top, in the time it
+ * takes to copy the top's index. Takes the descriptors over. What is left to do, writing index and trailer into the old
+ * data file and syncing it, is done by block_sealing_finish on any thread while the disk goes on. On failure nothing changed. */
+struct block_sealing;
+int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct block_sealing **ret, struct err *err);
+int block_sealing_finish(struct block_sealing *s, struct err *err);
+void block_sealing_free(struct block_sealing *s); /* accepts NULL */
+
 /* For block_open. */
+int block_layers_open(const struct block_config *c, struct block **ret, struct err *err);
 int block_file_open(const struct block_config *c, struct block **ret, struct err *err);
 int block_null_open(const struct block_config *c, struct block **ret, struct err *err);
