@@ -29,6 +29,8 @@ static void client_drop(struct control_client *cl)
 	fd_close(cl->watch.fd);
 	cl->watch.fd = -1;
 	cl->waiting = false;
+	if (cl->control->pending == cl)
+		cl->control->pending = NULL;
 }
 
 /* The second number of statm, in pages. */
@@ -83,13 +85,37 @@ static void client_fail(struct control_client *cl, uint32_t seq, int status, con
 	client_send(cl, &r, seq, status);
 }
 
-static int change_state(struct vm *vm, enum vm_state to, struct err *err)
+static int change_state(struct control *c, enum vm_state to, struct err *err)
 {
-	return vm->state == to ? 0 : vm_set_state(vm, to, err);
+	if (c->snapshots && c->snapshots->busy(c->snapshots->opaque))
+		return err_set(err, -EBUSY, "a snapshot or restore of this VM is under way: try again when it is done");
+	return c->vm->state == to ? 0 : vm_set_state(c->vm, to, err);
 }
 
-/* What changes something: 0 or -errno with a text. */
-static int perform(struct control *c, const struct control_request *q, int fd, struct err *err)
+/* SNAPSHOT, DISK_ATTACH, RESTORE: 0, 1 when the reply comes later, or -errno. */
+static int perform_snapshot(struct control *c, const struct control_request *q, int *fds, size_t nfds, struct err *err)
+{
+	const struct control_snapshot_hooks *h = c->snapshots;
+	uint64_t arg[ARRAY_SIZE(q->arg)];
+
+	if (!h)
+		return err_set(err, -ENOTSUP, "this machine has no device for that");
+	if (h->busy(h->opaque))
+		return err_set(err, -EBUSY, "a snapshot or restore of this VM is under way: try again when it is done");
+	for (size_t i = 0; i < ARRAY_SIZE(arg); i++)
+		arg[i] = le64_get(q->arg[i]);
+	switch (le16_get(q->op)) {
+	case CONTROL_SNAPSHOT:
+		return h->snapshot(h->opaque, arg, fds, nfds, err);
+	case CONTROL_DISK_ATTACH:
+		return h->disk_attach(h->opaque, arg, fds, nfds, err);
+	default:
+		return h->restore(h->opaque, arg, fds, nfds, err);
+	}
+}
+
+/* 0, 1 when the reply comes later, or -errno with a text. */
+static int perform(struct control *c, const struct control_request *q, int *fds, size_t nfds, struct err *err)
 {
 	static const struct control_hooks none;
 	const struct control_hooks *h = c->hooks ? c->hooks : &none;
@@ -98,9 +124,9 @@ static int perform(struct control *c, const struct control_request *q, int fd, s
 	case CONTROL_STATUS:
 		return 0;
 	case CONTROL_PAUSE:
-		return change_state(c->vm, VM_PAUSED, err);
+		return change_state(c, VM_PAUSED, err);
 	case CONTROL_RESUME:
-		return change_state(c->vm, VM_RUNNING, err);
+		return change_state(c, VM_RUNNING, err);
 	case CONTROL_KILL:
 		vm_request_stop(c->vm, VM_STOP_KILLED, "killed on request");
 		return 0;
@@ -114,15 +140,27 @@ static int perform(struct control *c, const struct control_request *q, int fd, s
 		break;
 	case CONTROL_DISK_RESIZE:
 		if (h->disk_resize)
-			return h->disk_resize(h->opaque, le64_get(q->arg[0]), le64_get(q->arg[1]), fd, err);
+			return h->disk_resize(h->opaque, le64_get(q->arg[0]), le64_get(q->arg[1]), nfds > 0 ? fds[0] : -1, err);
 		break;
+	case CONTROL_SNAPSHOT:
+	case CONTROL_DISK_ATTACH:
+	case CONTROL_RESTORE:
+		return perform_snapshot(c, q, fds, nfds, err);
 	default:
 		return err_set(err, -EINVAL, "unknown control operation %u", le16_get(q->op));
 	}
 	return err_set(err, -ENOTSUP, "this machine has no device for that");
 }
 
-static void handle(struct control_client *cl, const struct control_request *q, int fd)
+/* Nothing is read from it until it is answered. */
+static void let_wait(struct control_client *cl, uint32_t seq)
+{
+	cl->waiting = true;
+	cl->seq = seq;
+	loop_modify(&cl->control->vm->loop, &cl->watch, 0);
+}
+
+static void handle(struct control_client *cl, const struct control_request *q, int *fds, size_t nfds)
 {
 	struct control *c = cl->control;
 	struct control_reply r = { 0 };
@@ -137,12 +175,15 @@ static void handle(struct control_client *cl, const struct control_request *q, i
 		return;
 	}
 	if (le16_get(q->op) == CONTROL_WAIT && c->vm->state != VM_STOPPED) {
-		cl->waiting = true;
-		cl->seq = seq;
-		loop_modify(&c->vm->loop, &cl->watch, 0);
+		let_wait(cl, seq);
 		return;
 	}
-	status = le16_get(q->op) == CONTROL_WAIT ? 0 : perform(c, q, fd, &err);
+	status = le16_get(q->op) == CONTROL_WAIT ? 0 : perform(c, q, fds, nfds, &err);
+	if (status > 0) {
+		c->pending = cl;
+		let_wait(cl, seq);
+		return;
+	}
 	if (status < 0) {
 		client_fail(cl, seq, status, err.text);
 		return;
@@ -168,9 +209,9 @@ static void on_client(struct loop_fd *w, uint32_t events)
 	if (n == -EAGAIN)
 		return;
 	if (n == (ssize_t)sizeof(q))
-		handle(cl, &q, nfds > 0 ? fds[0] : -1);
+		handle(cl, &q, fds, nfds);
 	else if (n > 0 || n == -EMSGSIZE)
-		client_fail(cl, 0, -EINVAL, "a control request has 40 bytes and at most 8 descriptors");
+		client_fail(cl, 0, -EINVAL, "a control request has 40 bytes and at most 253 descriptors");
 	else
 		client_drop(cl);
 	for (size_t i = 0; i < nfds; i++)
@@ -242,8 +283,26 @@ int control_init(struct control *c, struct vm *vm, const char *path, const struc
 	return 0;
 }
 
+void control_complete(struct control *c, int status, const uint64_t *value, size_t nvalues, const char *text)
+{
+	struct control_client *cl = c->pending;
+	struct control_reply r = { 0 };
+
+	if (!cl)
+		return;
+	c->pending = NULL;
+	cl->waiting = false;
+	loop_modify(&c->vm->loop, &cl->watch, EPOLLIN);
+	for (size_t i = 0; i < nvalues && i < CONTROL_NVALUES; i++)
+		r.value[i] = le64_make(value[i]);
+	if (text)
+		snprintf(r.text, sizeof(r.text), "%s", text);
+	client_send(cl, &r, cl->seq, status);
+}
+
 void control_stopped(struct control *c)
 {
+	control_complete(c, -ECANCELED, NULL, 0, "the VM ended meanwhile");
 	for (size_t i = 0; i < ARRAY_SIZE(c->client); i++) {
 		struct control_client *cl = &c->client[i];
 		struct control_reply r = { 0 };

@@ -111,16 +111,28 @@ struct control_hooks {
 	void *opaque;
 };
 
+/* What may take long, or changes what the machine is made of: 0 done, 1 under way (control_complete will say how it ended),
+ * -errno with a text. Descriptors that are kept are set to -1 in fds. */
+struct control_snapshot_hooks {
+	int (*snapshot)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
+	int (*disk_attach)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
+	int (*restore)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
+	bool (*busy)(void *opaque); /* the VM's state is not to be changed now */
+	void *opaque;
+};
+
 struct control_client {
 	struct loop_fd watch; /* fd -1 when the slot is free */
 	struct control *control;
-	bool waiting;         /* for the stop; nothing is read meanwhile */
+	bool waiting;         /* for the stop or for control_complete; nothing is read meanwhile */
 	uint32_t seq;         /* of that request */
 };
 
 struct control {
 	struct vm *vm;
 	const struct control_hooks *hooks;
+	const struct control_snapshot_hooks *snapshots; /* NULL: none of that */
+	struct control_client *pending; /* waits for control_complete; NULL: nobody, or it has gone */
 	struct loop_fd listener;
 	struct control_client client[CONTROL_MAX_CLIENTS];
 	int statm_fd;         /* /proc/self/statm, opened before isolation; -1: unknown */
@@ -131,6 +143,8 @@ struct control {
 /* Listen on `path` (made anew) and serve from vm->loop. `path` is relative to the VM's directory: a socket's
  * address is short. 0 or -errno with a text. */
 int control_init(struct control *c, struct vm *vm, const char *path, const struct control_hooks *hooks, struct err *err);
+/* An operation that was under way has ended: status 0 or -errno, up to CONTROL_NVALUES values, the error's text or NULL. */
+void control_complete(struct control *c, int status, const uint64_t *value, size_t nvalues, const char *text);
 /* The VM has stopped: answer everyone who waits for it. */
 void control_stopped(struct control *c);
 void control_finish(struct control *c); /* accepts a zeroed one */
