@@ -321,7 +321,7 @@ int fstree_add_link(struct fstree *t, const char *path, const char *target, stru
 	if (r == -ENOENT || (r == 0 && len != 0 && d == NULL))
 		return err_set(err, -EINVAL, "'%.200s' is a hard link to '%.200s', which has not come before it", path, target);
 	if (r < 0)
-		return err_prefix(err, "hard link '%.100s': ", path);
+		return err_prefix(err, "hard link '%.100s': ", path), r;
 	if (d == NULL || S_ISDIR(d->inode->mode))
 		return err_set(err, -EINVAL, "'%.200s' is a hard link to the directory '%.200s'", path, target);
 	inode = d->inode;

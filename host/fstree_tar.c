@@ -155,7 +155,7 @@ int fstree_read_tar(struct fstree *t, int fd, struct progress *p, struct err *er
 		s->position += n;
 		r = tar_reader_feed(&s->reader, buffer + at, n, &sink, s, err);
 		if (r < 0)
-			return err_prefix(err, "in the archive, before byte %llu: ", (unsigned long long)s->position);
+			return err_prefix(err, "in the archive, before byte %llu: ", (unsigned long long)s->position), r;
 		at += n;
 	}
 	return tar_reader_finish(&s->reader, err);

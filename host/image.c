@@ -315,11 +315,11 @@ static int resolve_name(const struct image_store *s, const char *name, struct im
 	if (r == 0)
 		r = image_manifest_parse((const char *)text, len, image, err);
 	if (r < 0)
-		return err_prefix(err, "image '%s': ", name);
+		return err_prefix(err, "image '%s': ", name), r;
 	snprintf(path, sizeof(path), "%s/%s/" IMAGE_ROOTFS, s->images, name);
 	r = open_disk(path, &disk, err);
 	if (r < 0)
-		return err_prefix(err, "image '%s': ", name);
+		return err_prefix(err, "image '%s': ", name), r;
 	if (disk.size != image->size || disk.format != image->format)
 		return err_set(err, -EINVAL, "image '%s' is damaged: the manifest says %s of %llu bytes, the file is %s of %llu: build it again",
 			       name, image_format_name(image->format), (unsigned long long)image->size,

@@ -117,7 +117,9 @@ static int take_cached(const struct recipe *r, int out, time_t *ret_when, struct
 		return err_errno(err, -errno, "empty the work file");
 	progress_stage(p, "unpacking the kept packages");
 	rc = run_filter(argv, "zstd", in, out, p, err);
-	return rc < 0 && rc != -EINTR ? err_prefix(err, "%s: ", r->cache) : rc;
+	if (rc < 0 && rc != -EINTR)
+		err_prefix(err, "%s: ", r->cache);
+	return rc;
 }
 
 /* Not being able to keep it is no failure of the build; being asked to end is. */

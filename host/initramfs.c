@@ -190,7 +190,7 @@ static int make_archive(struct cpio *c, const char *agent_path, const char *modu
 	int r = file_read(agent_path, AGENT_SIZE_MAX, &agent, &agent_size, err);
 
 	if (r < 0)
-		return err_prefix(err, "guest agent: ");
+		return err_prefix(err, "guest agent: "), r;
 	if (agent_size < 4 || memcmp(agent, "\177ELF", 4) != 0)
 		return err_set(err, -EINVAL, "guest agent: '%s' is not an ELF file", agent_path);
 	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(dirs); i++)

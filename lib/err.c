@@ -43,14 +43,14 @@ int err_errno(struct err *err, int code, const char *fmt, ...)
 	return code;
 }
 
-int err_prefix(struct err *err, const char *fmt, ...)
+void err_prefix(struct err *err, const char *fmt, ...)
 {
 	char old[ERR_MAX];
 	va_list ap;
 	size_t n;
 
 	if (!err)
-		return -1;
+		return;
 	memcpy(old, err->text, sizeof(old));
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
@@ -58,5 +58,4 @@ int err_prefix(struct err *err, const char *fmt, ...)
 	n = strlen(err->text);
 	snprintf(err->text + n, sizeof(err->text) - n, "%s", old);
 	make_printable(err->text);
-	return err->code;
 }

@@ -7,7 +7,7 @@
  * callers may put their own words in front ("disk 0: ..."). The text is one line: it names the
  * thing, the value and, where that is not obvious, what to do. Library code never prints it.
  *
- * Every function accepts err == NULL and then only passes the code through.
+ * Every function accepts err == NULL and then only passes the code through, if it has one.
  */
 #pragma once
 #include <stdarg.h>
@@ -28,5 +28,5 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 /* Set the text and append ": " and the message of `code`. */
 int err_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Put words before the text that is there; returns err->code. */
-int err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Put words before the text that is there. It returns nothing: the caller has the code, also where err is NULL. */
+void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

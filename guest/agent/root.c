@@ -73,7 +73,7 @@ static int mount_image(const char *device, struct err *err)
 	const char *type;
 
 	if (fd < 0)
-		return err_prefix(err, "root image: ");
+		return err_prefix(err, "root image: "), fd;
 	type = detect(fd);
 	if (!type)
 		return err_set(err, -EINVAL, "root image '%s': not an ext4, erofs or squashfs file system", device);
@@ -91,7 +91,7 @@ static int mount_overlay_disk(struct agent *a, const char *device, struct err *e
 	const char *type;
 
 	if (fd < 0)
-		return err_prefix(err, "overlay disk: ");
+		return err_prefix(err, "overlay disk: "), fd;
 	type = detect(fd);
 	if (!type || strcmp(type, "ext4") != 0)
 		return err_set(err, -EINVAL, "overlay disk '%s': not an ext4 file system", device);
