@@ -269,6 +269,9 @@ int exec_status(const struct exec_result *r)
 {
 	int status = CMD_EXIT_FAILED;
 
+	/* Output that could not be written is lost, whatever the command made of its closed stream. */
+	if (r->out.error || r->err.error)
+		return CMD_EXIT_FAILED;
 	switch (r->end) {
 	case EXEC_STATUS:
 		status = r->value;
@@ -292,14 +295,15 @@ int exec_status(const struct exec_result *r)
 	case EXEC_FAILED:
 		break;
 	}
-	/* Output that could not be written is lost: success would be a lie. */
-	return status == 0 && (r->out.error || r->err.error) ? CMD_EXIT_FAILED : status;
+	return status;
 }
 
 void exec_explain(const struct exec_result *r, const char *what)
 {
-	if (r->out.error)
-		cmd_failf("write to stdout: %s", strerror(-r->out.error));
+	if (r->out.error || r->err.error) {
+		cmd_failf("write to %s: %s", r->out.error ? "stdout" : "stderr", strerror(-(r->out.error ? r->out.error : r->err.error)));
+		return;
+	}
 	switch (r->end) {
 	case EXEC_STATUS:
 	case EXEC_SIGNAL:

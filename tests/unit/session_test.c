@@ -71,6 +71,7 @@ static void __attribute__((noreturn)) be_client(const struct client *c, char **a
 	if (agent_connect_unix(agent.socket, &conn, NULL) < 0)
 		_exit(200);
 	exec_run(conn, &spec, &r);
+	exec_explain(&r, argv[0]);
 	_exit(exec_status(&r));
 }
 
@@ -378,14 +379,31 @@ static void an_agent_that_dies_is_125(void **s)
 	test_agent_start(&agent, &home);
 }
 
-static void output_that_cannot_be_written_is_not_success(void **s)
+static void output_that_cannot_be_written_is_125_whatever_the_command_does(void **s)
 {
 	struct client c = client_on_null();
 
 	(void)s;
 	c.out = open("/dev/full", O_WRONLY | O_CLOEXEC);
 	assert_int_equal(run_sh(&c, "echo x; exit 0"), 125);
+	assert_int_equal(run_sh(&c, "echo x; exit 7"), 125);
+	assert_int_equal(run_sh(&c, "yes"), 125);
 	close(c.out);
+}
+
+static void output_that_cannot_be_written_is_one_line_that_names_stream_and_error(void **s)
+{
+	struct client c = client_on_null();
+	char text[256] = "";
+
+	(void)s;
+	c.out = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	c.err = open_file("err");
+	assert_int_equal(run_sh(&c, "yes"), 125);
+	assert_true(pread(c.err, text, sizeof(text) - 1, 0) > 0);
+	assert_string_equal(text, "coffer: write to stdout: No space left on device\n");
+	close(c.out);
+	close(c.err);
 }
 
 static void environment_directory_and_terminal_reach_the_command(void **s)
@@ -438,7 +456,8 @@ int main(void)
 		T(a_signal_gets_past_stdin_that_nobody_reads),
 		T(a_time_out_is_124),
 		T(an_agent_that_dies_is_125),
-		T(output_that_cannot_be_written_is_not_success),
+		T(output_that_cannot_be_written_is_125_whatever_the_command_does),
+		T(output_that_cannot_be_written_is_one_line_that_names_stream_and_error),
 		T(environment_directory_and_terminal_reach_the_command),
 	};
 
