@@ -23,6 +23,7 @@
 #include "host/result.h"
 #include "host/signals.h"
 #include "host/sock.h"
+#include "host/user_disk.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
@@ -233,6 +234,8 @@ int cmd_run(int argc, char **argv)
 
 	if (first < 0)
 		return status;
+	if (user_disk_check(&run.o.l.disks, &err) < 0)
+		return cmd_fail(&err);
 	if (run.o.prepare)
 		return prepare(&run);
 	run.argv = first < argc ? argv + first : shell_argv(&run);

@@ -59,6 +59,8 @@ struct launch {
 	bool reaped;
 	int wait_status;
 	bool read_write_disks;   /* the user's own: to be synced before the end */
+	const struct opt_strv *user_disks; /* --disk, borrowed from the options */
+	size_t first_user_disk;  /* number of the first among the monitor's disks */
 	int signal;              /* the one that interrupted launch_wait */
 	uint64_t start_ns, spawned_ns, ready_ns, configured_ns;
 };

@@ -26,6 +26,7 @@
 #include "host/launch.h"
 #include "host/signals.h"
 #include "host/sock.h"
+#include "host/user_disk.h"
 #include "host/vmargs.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
@@ -53,6 +54,8 @@ bool launch_explain_end(struct launch *l, enum vm_end_kind *ret_kind, struct err
 	if (!has_ended(l, END_WAIT_MS))
 		return false;
 	*ret_kind = vm_end_explain(l->dir.fd, l->status_fd, l->ready_ns == 0, l->wait_status, err);
+	if (l->user_disks)
+		user_disk_name_error(l->user_disks, l->first_user_disk, err);
 	return true;
 }
 

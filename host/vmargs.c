@@ -11,6 +11,7 @@
 
 #include "host/launch.h"
 #include "host/paths.h"
+#include "host/user_disk.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -102,34 +103,15 @@ static int add_disk(struct vmargs *a, const char *path, const char *more)
 	return add_format(a, "blk,path=%s%s", escaped, more);
 }
 
-struct disk {
-	char *path;
-	bool ro;
-};
-
-static const struct opt disk_table[] = {
-	OPT_STRING(struct disk, path, "path", 0, "PATH", "disk file"),
-	OPT_BOOL(struct disk, ro, "ro", 0, "read-only"),
-	OPT_END,
-};
-
-/* --disk PATH[,ro] */
 static int add_user_disk(struct vmargs *a, struct launch *l, const char *text, struct err *err)
 {
-	struct disk d = { 0 };
-	char real[PATH_MAX];
-	int r = opt_parse_list(disk_table, &d, text, err);
+	struct user_disk d;
+	int r = user_disk_parse(text, &d, err);
 
-	if (r == 0 && !d.path)
-		r = err_set(err, -EINVAL, "no path");
-	if (r == 0 && !realpath(d.path, real))
-		r = err_errno(err, -errno, "'%s'", d.path);
-	if (r == 0) {
-		r = add_disk(a, real, d.ro ? ",ro" : "");
-		l->read_write_disks |= !d.ro;
-	}
-	opt_free(disk_table, &d);
-	return r < 0 ? err_prefix(err, "--disk: "), r : 0;
+	if (r < 0)
+		return r;
+	l->read_write_disks |= !d.ro;
+	return add_disk(a, d.path, d.ro ? ",ro" : "");
 }
 
 static int add_disks(struct vmargs *a, struct launch *l, const struct launch_options *o, struct err *err)
@@ -143,6 +125,8 @@ static int add_disks(struct vmargs *a, struct launch *l, const struct launch_opt
 		if (r == 0) /* it ends with the VM: nothing need be flushed */
 			r = add_disk(a, overlay, ",cache=unsafe");
 	}
+	l->user_disks = &o->disks;
+	l->first_user_disk = l->image_fd >= 0 ? 2 : 0;
 	for (size_t i = 0; i < o->disks.n && r == 0; i++)
 		r = add_user_disk(a, l, o->disks.v[i], err);
 	return r;

@@ -43,7 +43,10 @@ static const char *make_file(const char *name)
 	static char path[256];
 
 	snprintf(path, sizeof(path), "%s/%s", home.path, name);
-	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
+	int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+
+	assert_int_equal(ftruncate(fd, 4096), 0);
+	close(fd);
 	return path;
 }
 
@@ -189,10 +192,7 @@ static void a_disk_that_is_not_there_is_named(void **s)
 	prepare(&l, &o);
 	o.disks = (struct opt_strv){ { "/no/disk" }, 1 };
 	assert_int_equal(vmargs_make(&l, &o, &a, &err), -ENOENT);
-	assert_string_equal(err.text, "--disk: '/no/disk': No such file or directory");
-	o.disks = (struct opt_strv){ { "/no/disk,rw" }, 1 };
-	assert_int_equal(vmargs_make(&l, &o, &a, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "rw"));
+	assert_string_equal(err.text, "--disk '/no/disk': No such file or directory");
 }
 
 static void the_kernel_s_command_line_carries_names_and_roots(void **s)
