@@ -39,12 +39,12 @@ struct run_options {
 static const struct opt options[] = {
 	OPT_U64(struct run_options, l.cpus, "cpus", 0, "N", 1, VM_MAX_VCPUS, "processors of the VM (1)"),
 	OPT_SIZE(struct run_options, l.memory, "memory", 'm', "SIZE", MIB(LAUNCH_MEMORY_MIN_MIB), GIB(1024), MIB(1),
-		 "memory of the VM (512M)"),
+		 "memory of the VM; a bare number is MiB (512M)"),
 	OPT_STRING(struct run_options, l.image, "image", 0, "NAME|PATH",
 		   "root disk: an image's name, or a file (with a / in it); 'none' runs in the initramfs (debian)"),
 	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro]", "further disk: /dev/vdc and so on, with an image (repeatable)"),
 	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
-		 "how much the VM can write to its root at most (16G)"),
+		 "how much the VM can write to its root at most; a bare number is bytes (16G)"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
 	OPT_STRING(struct run_options, l.initrd, "initrd", 0, "FILE", "initramfs in place of Coffer's own; it must start coffer-agent"),
 	OPT_STRING(struct run_options, l.append, "append", 0, "WORDS", "more words for the kernel's command line"),
@@ -168,6 +168,12 @@ static int boot_and_run(struct run *run)
 {
 	char text[COMMAND_TEXT_MAX];
 
+	if (exec_refuse(run->argv, &run->result)) {
+		run->has_result = true;
+		run->why = run->result.why;
+		exec_explain(&run->result, run->argv[0]);
+		return exec_status(&run->result);
+	}
 	command_text(run->argv, text, sizeof(text));
 	int r = launch_start(&run->launch, &run->o.l, text, &run->guardian, &run->progress, &run->why);
 
@@ -192,6 +198,14 @@ static uint64_t ms_between(uint64_t from_ns, uint64_t to_ns)
 	return to_ns > from_ns ? (to_ns - from_ns) / 1000000 : 0;
 }
 
+/* A VM that was not made is known by the name that was asked for. */
+static const char *result_id(const struct run *run)
+{
+	const char *name = run->o.l.name;
+
+	return !run->id[0] && name && vmdir_check_id(name, NULL) == 0 ? name : run->id;
+}
+
 static int finish(struct run *run, int status)
 {
 	struct err err = ERR_INIT;
@@ -207,7 +221,7 @@ static int finish(struct run *run, int status)
 		fprintf(stderr, "coffer: the VM %s runs on; 'coffer kill %s' ends it\n", run->id, run->id);
 	times.total_ms = ms_between(run->launch.start_ns, loop_now_ns());
 	if (run->o.e.json)
-		status = result_print(run->id, run->has_result ? &run->result : NULL, status, &run->why, &times);
+		status = result_print(result_id(run), run->has_result ? &run->result : NULL, status, &run->why, &times);
 	exec_result_finish(&run->result);
 	return status;
 }

@@ -224,6 +224,16 @@ static void run_session(struct agent_conn *conn, const struct exec_spec *spec, i
 	}
 }
 
+bool exec_refuse(char *const *argv, struct exec_result *ret)
+{
+	if (argv[0][0])
+		return false;
+	*ret = (struct exec_result){ .out = { .fd = -1, .own_fd = -1 }, .err = { .fd = -1, .own_fd = -1 }, .end = EXEC_NOEXEC,
+				     .value = ENOENT };
+	err_set(&ret->why, -ENOENT, "the command is empty: name a program");
+	return true;
+}
+
 void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec_result *ret)
 {
 	_cleanup_free_ char *request = NULL;
@@ -232,6 +242,8 @@ void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec
 	uint64_t start = loop_now_ns();
 	int64_t window = 0;
 
+	if (exec_refuse(spec->argv, ret))
+		return;
 	*ret = (struct exec_result){ .out = { .fd = -1, .own_fd = -1 }, .err = { .fd = -1, .own_fd = -1 } };
 	int r = exec_make_request(spec, &request, &len, &ret->why);
 
@@ -318,7 +330,10 @@ void exec_explain(const struct exec_result *r, const char *what)
 		cmd_failf("%s: its time-out passed and the guest does not end it", what);
 		break;
 	case EXEC_NOEXEC:
-		cmd_failf("%s: %s", what, r->value == ENOENT ? "not found in the guest" : strerror(r->value));
+		if (r->why.text[0])
+			cmd_fail(&r->why);
+		else
+			cmd_failf("%s: %s", what, r->value == ENOENT ? "not found in the guest" : strerror(r->value));
 		break;
 	case EXEC_FORCED:
 		cmd_failf("%s: given up after signal %d", what, r->value);

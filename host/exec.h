@@ -60,6 +60,8 @@ struct exec_result {
 	struct err why;
 };
 
+/* A command that no guest could run, an empty one, is answered here: true, and *ret is filled, as for one that is not found. */
+bool exec_refuse(char *const *argv, struct exec_result *ret);
 /* Run it over a fresh connection. Always fills *ret, which is to be released by exec_result_finish. */
 void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec_result *ret);
 void exec_result_finish(struct exec_result *r);

@@ -11,5 +11,5 @@
 	OPT_LIST(st, e.env, "env", 'e', "NAME=VALUE", "set a variable; NAME alone passes on its value here (repeatable)"), \
 	OPT_STRING(st, e.cwd, "cwd", 'w', "DIR", "working directory in the guest"),                               \
 	OPT_STRING(st, e.user, "user", 'u', "USER[:GROUP]", "user in the guest, by name or number"),              \
-	OPT_SECONDS(st, e.timeout, "timeout", 0, "SECONDS", "end the command after that time (exit status 124)"), \
+	OPT_SECONDS(st, e.timeout, "timeout", 0, "SECONDS", "end the command after that time (exit status 124); 0: no limit"), \
 	OPT_BOOL(st, e.json, "json", 0, "print one JSON object with status, output and times")

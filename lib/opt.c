@@ -123,6 +123,10 @@ static int bad_range(const struct opt *o, const char *show, const char *value, s
 {
 	char lo[32], hi[32];
 
+	/* A number without a unit is rarely meant as bytes where so few bytes make no sense. */
+	if (o->type == OPT_TYPE_SIZE && o->unit <= 1 && isdigit((unsigned char)value[strlen(value) - 1]))
+		return err_set(err, -EINVAL, "%s: '%s' is in bytes, outside the range from %s to %s: a unit is K, M, G or T, as in 512M",
+			       show, value, size_text(o->min, lo), size_text(o->max, hi));
 	if (o->type == OPT_TYPE_SIZE)
 		return err_set(err, -EINVAL, "%s: '%s' is outside the range from %s to %s", show, value,
 			       size_text(o->min, lo), size_text(o->max, hi));

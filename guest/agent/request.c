@@ -262,8 +262,10 @@ static int check_op(struct request *r, struct err *err)
 
 	switch (r->op) {
 	case REQUEST_EXEC:
-		if (r->argc == 0 || !r->argv[0][0])
+		if (r->argc == 0)
 			return err_set(err, -EINVAL, "request: 'argv' must have at least one entry, the program");
+		if (!r->argv[0][0])
+			return err_set(err, -EINVAL, "request: the first entry of 'argv', the program, is empty");
 		if (!r->attach && !r->detach)
 			return err_set(err, -EINVAL, "request: 'attach' can be false only with 'detach'");
 		return check_path(r->cwd, "cwd", err);

@@ -122,7 +122,7 @@ static void refusals_name_the_field(void **s)
 		{ "{\"op\":\"ping\",\"entropy\":\"00\"}", -EOPNOTSUPP, "'entropy'" },
 		{ "{\"op\":\"exec\"}", -EINVAL, "'argv'" },
 		{ "{\"op\":\"exec\",\"argv\":[]}", -EINVAL, "'argv'" },
-		{ "{\"op\":\"exec\",\"argv\":[\"\"]}", -EINVAL, "'argv'" },
+		{ "{\"op\":\"exec\",\"argv\":[\"\"]}", -EINVAL, "the program, is empty" },
 		{ "{\"op\":\"exec\",\"argv\":\"ls\"}", -EINVAL, "array" },
 		{ "{\"op\":\"exec\",\"argv\":[1]}", -EINVAL, "array" },
 		{ "{\"op\":\"exec\",\"argv\":[[\"a\"]]}", -EINVAL, "array" },

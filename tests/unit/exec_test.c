@@ -195,6 +195,31 @@ static void an_end_that_makes_no_sense_is_our_failure(void **s)
 	assert_int_equal(status_of(SCRIPT(OK EXIT("\1", "\101")), EXEC_FAILED), 125);
 }
 
+static void an_empty_command_is_127_and_not_asked_for(void **s)
+{
+	(void)s;
+	struct exec_options o = { 0 };
+	struct exec_spec spec = { .argv = (char *[]){ "", NULL }, .options = &o };
+	struct exec_result r;
+
+	exec_run(NULL, &spec, &r); /* no connection: nothing is sent */
+	assert_int_equal(exec_status(&r), 127);
+	assert_string_equal(r.why.text, "the command is empty: name a program");
+	exec_result_finish(&r);
+	assert_false(exec_refuse((char *[]){ " ", NULL }, &r));
+}
+
+static void a_time_limit_of_0_is_none(void **s)
+{
+	struct exec_options o = { .timeout = 0 };
+	struct exec_spec spec = { .argv = (char *[]){ "ls", NULL }, .options = &o };
+	char *text = make(&spec, NULL);
+
+	(void)s;
+	assert_null(strstr(text, "timeout"));
+	free(text);
+}
+
 static void a_connection_that_ends_without_a_word_is_lost(void **s)
 {
 	(void)s;
@@ -259,6 +284,8 @@ int main(void)
 		cmocka_unit_test(options_that_exclude_each_other_are_refused),
 		cmocka_unit_test(every_end_has_its_status),
 		cmocka_unit_test(an_end_that_makes_no_sense_is_our_failure),
+		cmocka_unit_test(an_empty_command_is_127_and_not_asked_for),
+		cmocka_unit_test(a_time_limit_of_0_is_none),
 		cmocka_unit_test(a_connection_that_ends_without_a_word_is_lost),
 		cmocka_unit_test(a_refusal_is_our_failure_with_the_agent_s_words),
 		cmocka_unit_test(an_error_frame_in_the_middle_is_our_failure),

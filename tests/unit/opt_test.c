@@ -147,6 +147,22 @@ static void list_form_refuses_unknown_and_empty_keys(void **s)
 	opt_free(table, &c);
 }
 
+static void a_size_in_bytes_that_is_out_of_range_asks_for_a_unit(void **s)
+{
+	static const struct opt bytes[] = { OPT_SIZE(struct { uint64_t v; }, v, "size", 0, "SIZE", 1 << 20, 1 << 30, 1, ""), OPT_END };
+	char *argv[] = { (char *)"x", (char *)"--size", (char *)"20", NULL };
+	struct err err = ERR_INIT;
+	uint64_t v = 7;
+
+	(void)s;
+	assert_int_equal(opt_parse_args(bytes, &v, 3, argv, false, &err), -EINVAL);
+	assert_string_equal(err.text, "--size: '20' is in bytes, outside the range from 1M to 1G: a unit is K, M, G or T, as in 512M");
+	argv[2] = (char *)"20K";
+	assert_int_equal(opt_parse_args(bytes, &v, 3, argv, false, &err), -EINVAL);
+	assert_string_equal(err.text, "--size: '20K' is outside the range from 1M to 1G");
+	assert_int_equal(v, 7);
+}
+
 static void sizes_and_overflow(void **s)
 {
 	(void)s;
@@ -192,6 +208,7 @@ int main(void)
 		cmocka_unit_test(list_form_fills_the_same_struct),
 		cmocka_unit_test(list_form_refuses_unknown_and_empty_keys),
 		cmocka_unit_test(sizes_and_overflow),
+		cmocka_unit_test(a_size_in_bytes_that_is_out_of_range_asks_for_a_unit),
 		cmocka_unit_test(help_is_aligned_and_wrapped),
 	};
 
