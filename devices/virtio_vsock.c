@@ -472,6 +472,16 @@ static void vsock_restored(struct device *d)
 	vs->state.event_owed = vs->vd.active;
 }
 
+int virtio_vsock_set_cid(struct device *d, uint64_t cid, struct err *err)
+{
+	if (cid <= VSOCK_HOST_CID || cid >= UINT32_MAX)
+		return err_set(err, -EINVAL, "guest CID %llu: use 3 to %u", (unsigned long long)cid, UINT32_MAX - 1);
+	device_lock(d);
+	from_device(d)->host.cid = cid;
+	device_unlock(d);
+	return 0;
+}
+
 static int vsock_open(struct device *d, const void *options, struct err *err)
 {
 	const struct vsock_options *o = options;

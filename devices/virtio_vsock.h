@@ -196,6 +196,9 @@ int vsock_watch(struct virtio_vsock *vs, struct vsock_conn *c);        /* begin 
 void vsock_set_blocked(struct virtio_vsock *vs, struct vsock_conn *c, bool blocked);
 void vsock_log(struct virtio_vsock *vs, const char *what, uint32_t guest_port, uint32_t host_port);
 
+/* The guest's context id from the next reset or load on. 0 or -EINVAL. */
+int virtio_vsock_set_cid(struct device *d, uint64_t cid, struct err *err);
+
 /* virtio_vsock_conn.c */
 int vsock_table_init(struct virtio_vsock *vs, struct err *err);
 void vsock_table_finish(struct virtio_vsock *vs);

@@ -73,6 +73,8 @@ const char *vm_stop_name(enum vm_stop r)
 		return "crash";
 	case VM_STOP_ERROR:
 		return "error";
+	case VM_STOP_SAVED:
+		return "saved";
 	}
 	return "unknown";
 }
@@ -87,7 +89,7 @@ static bool allowed(enum vm_state from, enum vm_state to)
 	case VM_RUNNING:
 		return from == VM_CONFIGURED || from == VM_PAUSED;
 	case VM_PAUSED:
-		return from == VM_RUNNING;
+		return from == VM_RUNNING || from == VM_CONFIGURED;
 	case VM_STOPPED:
 		return from != VM_STOPPED;
 	}

@@ -2,7 +2,8 @@
 /*
  * struct vm owns everything about one virtual machine; nothing is reached through a global.
  *
- * Lifecycle: CREATED -> CONFIGURED -> RUNNING <-> PAUSED, and from any of them to STOPPED. vm_set_state is
+ * Lifecycle: CREATED -> CONFIGURED -> RUNNING <-> PAUSED, and from any of them to STOPPED; a restored VM goes from
+ * CONFIGURED to PAUSED. vm_set_state is
  * the one transition function: it refuses what is not in that picture, and on RUNNING -> PAUSED first stops the
  * vCPUs at the barrier (pending port and memory accesses completed), then quiesces the participants
  * (devices) in the order they were added; PAUSED -> RUNNING is the reverse. Entering CONFIGURED freezes the bus.
@@ -35,6 +36,7 @@ enum vm_stop {
 	VM_STOP_KILLED,   /* the host asked */
 	VM_STOP_CRASH,    /* triple fault, KVM internal error, or an entry failure */
 	VM_STOP_ERROR,    /* the monitor itself could not go on */
+	VM_STOP_SAVED,    /* by the snapshot that was to end it */
 };
 
 enum { VM_EXIT_BASE = 10, VM_MAX_VCPUS = 32, VM_MAX_PARTICIPANTS = 64 };
@@ -69,7 +71,7 @@ int vm_init(struct vm *vm, struct err *err); /* loop and fields only; kvm_fd = v
 void vm_finish(struct vm *vm);
 int vm_set_state(struct vm *vm, enum vm_state to, struct err *err);
 const char *vm_state_name(enum vm_state s); /* "created", "configured", "running", "paused", "stopped" */
-const char *vm_stop_name(enum vm_stop r);   /* "none", "poweroff", "reboot", "panic", "killed", "crash", "error" */
+const char *vm_stop_name(enum vm_stop r);   /* "none", "poweroff", "reboot", "panic", "killed", "crash", "error", "saved" */
 int vm_add_participant(struct vm *vm, const struct vm_participant *p, struct err *err);
 /* Any thread. */
 void vm_request_stop(struct vm *vm, enum vm_stop reason, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

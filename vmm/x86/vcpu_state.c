@@ -16,6 +16,15 @@
  * Trust: the input is hostile. All records are checked for known id, range, size and completeness first; values are
  * KVM's to refuse. An MSR that this host's KVM does not know is an error unless it holds zero.
  */
+/* syscalls(main): ioctl(1=KVM_GET_MP_STATE) ioctl(1=KVM_GET_REGS) ioctl(1=KVM_GET_SREGS) ioctl(1=KVM_GET_XSAVE)
+ * ioctl(1=KVM_GET_XCRS) ioctl(1=KVM_GET_DEBUGREGS) ioctl(1=KVM_GET_LAPIC) ioctl(1=KVM_GET_VCPU_EVENTS)
+ * ioctl(1=KVM_GET_PIT2) ioctl(1=KVM_GET_CLOCK) ioctl(1=KVM_GET_IRQCHIP) ioctl(1=KVM_GET_MSRS)
+ * ioctl(1=KVM_GET_TSC_KHZ) ioctl(1=KVM_SET_MP_STATE) ioctl(1=KVM_SET_REGS) ioctl(1=KVM_SET_SREGS)
+ * ioctl(1=KVM_SET_XSAVE) ioctl(1=KVM_SET_XCRS) ioctl(1=KVM_SET_DEBUGREGS) ioctl(1=KVM_SET_LAPIC)
+ * ioctl(1=KVM_SET_VCPU_EVENTS) ioctl(1=KVM_SET_PIT2) ioctl(1=KVM_SET_CLOCK) ioctl(1=KVM_SET_IRQCHIP)
+ * ioctl(1=KVM_SET_MSRS) ioctl(1=KVM_SET_TSC_KHZ) ioctl(1=KVM_GET_CPUID2) ioctl(1=KVM_SET_CPUID2)
+ * ioctl(1=KVM_GET_XSAVE2) ioctl(1=KVM_CHECK_EXTENSION) ioctl(1=KVM_KVMCLOCK_CTRL)
+ * ioctl(1=KVM_GET_MSR_INDEX_LIST) */
 #include "vmm/x86/vcpu_state.h"
 
 #include <errno.h>
