@@ -35,13 +35,15 @@ static const struct cmd_help help = {
 	.usage = "ps [-q | --json]",
 	.summary = "list the running VMs",
 	.text = "STATE is starting, running, paused, or unresponsive when the monitor does not answer. USED is\n"
-		"the memory of the host that the VM occupies now.",
+		"the memory of the host that the VM occupies now. What cannot be told is '?', and null in JSON.",
 	.options = options,
 	.examples = "coffer ps\ncoffer ps --json | jq -r '.[] | select(.state == \"paused\") | .id'\ncoffer kill $(coffer ps -q)",
 };
 
 struct row {
-	struct vm_config config;
+	struct vm_config config; /* the id alone when `unknown` */
+	bool unknown;
+	struct err why;          /* why */
 	const char *state;
 	pid_t pid;
 	uint64_t used, uptime_ms, exits;
@@ -69,9 +71,7 @@ static void collect(const char *id, int dirfd, void *arg)
 		rows->row = bigger;
 		rows->size = size;
 	}
-	if (vmdir_read_config(dirfd, &row.config, NULL) < 0) /* being made, or damaged */
-		row.config = (struct vm_config){ .image = strdup(""), .user = strdup(""), .cwd = strdup(""),
-						 .kernel = strdup(""), .command = strdup("") };
+	row.unknown = vmdir_read_config(dirfd, &row.config, &row.why) < 0; /* being made, or damaged */
 	snprintf(row.config.id, sizeof(row.config.id), "%s", id);
 	rows->row[rows->n++] = row;
 }
@@ -85,6 +85,25 @@ static int by_age(const void *a, const void *b)
 	return strcmp(x->config.id, y->config.id);
 }
 
+static void take_reply(struct row *row, const struct control_reply *reply)
+{
+	uint64_t state = le64_get(reply->value[CONTROL_V_STATE]);
+
+	row->state = state == VM_RUNNING ? "running" : state == VM_PAUSED ? "paused" : state == VM_STOPPED ? "stopped" : "starting";
+	row->pid = (pid_t)le64_get(reply->value[CONTROL_V_PID]);
+	row->used = le64_get(reply->value[CONTROL_V_RESIDENT]);
+	row->uptime_ms = le64_get(reply->value[CONTROL_V_UPTIME_MS]);
+	row->exits = le64_get(reply->value[CONTROL_V_EXITS]);
+}
+
+/* A VM that is being made has no configuration yet, which is worth no word. */
+static void warn_unknown(const struct row *row, const char *path)
+{
+	if (!row->unknown || (row->why.code == -ENOENT && !strcmp(row->state, "starting")))
+		return;
+	fprintf(stderr, "coffer: VM '%s': %s (in %s): 'coffer kill %s' ends it\n", row->config.id, row->why.text, path, row->config.id);
+}
+
 /* false when the VM has ended meanwhile. */
 static bool ask(struct row *row)
 {
@@ -96,21 +115,14 @@ static bool ask(struct row *row)
 		return false;
 	int r = live ? control_call(d.fd, CONTROL_STATUS, 0, control_deadline(STATUS_MS), &reply, NULL) : 0;
 
+	if (live && r == 0)
+		take_reply(row, &reply);
+	else if (r == -ETIMEDOUT)
+		row->state = "unresponsive"; /* else: no socket yet */
+	if (live)
+		warn_unknown(row, d.path);
 	vmdir_close(&d);
-	if (!live)
-		return false;
-	if (r == -ETIMEDOUT)
-		row->state = "unresponsive";
-	if (r < 0) /* no socket yet */
-		return true;
-	uint64_t state = le64_get(reply.value[CONTROL_V_STATE]);
-
-	row->state = state == VM_RUNNING ? "running" : state == VM_PAUSED ? "paused" : state == VM_STOPPED ? "stopped" : "starting";
-	row->pid = (pid_t)le64_get(reply.value[CONTROL_V_PID]);
-	row->used = le64_get(reply.value[CONTROL_V_RESIDENT]);
-	row->uptime_ms = le64_get(reply.value[CONTROL_V_UPTIME_MS]);
-	row->exits = le64_get(reply.value[CONTROL_V_EXITS]);
-	return true;
+	return live;
 }
 
 static void print_age(int64_t created_ms)
@@ -144,6 +156,11 @@ static void print_table(const struct rows *rows)
 	for (size_t i = 0; i < rows->n; i++) {
 		const struct row *r = &rows->row[i];
 
+		if (r->unknown) {
+			printf("%-*s  %-12s %4s %8s %7lluM %8s  %-12s %s\n", width, r->config.id, r->state, "?", "?",
+			       (unsigned long long)(r->used >> 20), "?", "?", "?");
+			continue;
+		}
 		printf("%-*s  %-12s %4llu %7lluM %7lluM ", width, r->config.id, r->state, (unsigned long long)r->config.cpus,
 		       (unsigned long long)(r->config.memory >> 20), (unsigned long long)(r->used >> 20));
 		print_age(r->config.created_ms);
@@ -151,21 +168,29 @@ static void print_table(const struct rows *rows)
 	}
 }
 
+/* What is not known is null. */
+static json_t *row_json(const struct row *r)
+{
+	const struct vm_config *c = &r->config;
+	json_t *o = json_pack("{s:s s:s s:I s:I s:I s:I}", "id", c->id, "state", r->state, "pid", (json_int_t)r->pid, "used",
+			      (json_int_t)r->used, "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits);
+	json_t *more = r->unknown ? json_pack("{s:n s:n s:n s:n s:n s:n s:n}", "cpus", "memory", "created_ms", "image", "kernel",
+					      "command", "keep") :
+				    json_pack("{s:I s:I s:I s:s s:s s:s s:b}", "cpus", (json_int_t)c->cpus, "memory",
+					      (json_int_t)c->memory, "created_ms", (json_int_t)c->created_ms, "image", c->image,
+					      "kernel", c->kernel, "command", c->command, "keep", c->keep);
+
+	json_object_update(o, more);
+	json_decref(more);
+	return o;
+}
+
 static int print_json(const struct rows *rows)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < rows->n; i++) {
-		const struct row *r = &rows->row[i];
-
-		json_array_append_new(list, json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I s:s s:s s:s s:b}", "id", r->config.id,
-						      "state", r->state, "pid", (json_int_t)r->pid, "cpus",
-						      (json_int_t)r->config.cpus, "memory", (json_int_t)r->config.memory, "used",
-						      (json_int_t)r->used, "created_ms", (json_int_t)r->config.created_ms,
-						      "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits,
-						      "image", r->config.image, "kernel", r->config.kernel, "command",
-						      r->config.command, "keep", r->config.keep));
-	}
+	for (size_t i = 0; i < rows->n; i++)
+		json_array_append_new(list, row_json(&rows->row[i]));
 	_cleanup_free_ char *text = list ? json_dumps(list, JSON_INDENT(2)) : NULL;
 
 	json_decref(list);
@@ -201,7 +226,7 @@ int cmd_ps(int argc, char **argv)
 		return cmd_failf("ps: takes no argument, not '%s'", argv[first]);
 	if (o.quiet && o.json)
 		return cmd_failf("ps: either --quiet or --json");
-	/* What cannot be removed is worth a word, and no reason not to list. */
+	/* What cannot be removed is worth a word, and no reason not to list what runs. */
 	int swept = vmdir_sweep(collect, &rows, &err);
 
 	for (size_t i = 0; i < rows.n; i++) {
@@ -213,7 +238,11 @@ int cmd_ps(int argc, char **argv)
 	rows.n = kept;
 	if (rows.n > 0)
 		qsort(rows.row, rows.n, sizeof(*rows.row), by_age);
-	status = rows.no_memory ? cmd_failf("ps: out of memory") : print(&o, &rows);
+	status = 0;
+	if (rows.no_memory)
+		status = cmd_failf("ps: out of memory");
+	else if (swept == 0 || rows.n > 0)
+		status = print(&o, &rows);
 	if (swept < 0)
 		status = cmd_fail(&err);
 	for (size_t i = 0; i < rows.n; i++)

@@ -26,9 +26,11 @@ int vm_open(const char *id, struct vm_handle *ret, struct err *err)
 
 	if (r < 0)
 		return r;
-	r = vmdir_read_config(vm.dir.fd, &vm.config, err);
+	struct err why = ERR_INIT;
+
+	r = vmdir_read_config(vm.dir.fd, &vm.config, &why);
 	if (r < 0) {
-		err_prefix(err, "VM '%s': ", id);
+		err_set(err, r, "VM '%s': %.200s (in %.200s): 'coffer kill %s' ends it", id, why.text, vm.dir.path, id);
 		vmdir_close(&vm.dir);
 		return r;
 	}
