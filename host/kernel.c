@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "host/file.h"
@@ -35,16 +36,34 @@ int kernel_newest(const char *dir, const char *pattern, const char *except, char
 	return 0;
 }
 
+int kernel_resolve(const char *option, const char *given, const char *wanted, char *out, size_t len, struct err *err)
+{
+	char real[PATH_MAX];
+	struct stat st;
+	const char *wrong = NULL;
+	int r = 0;
+
+	if (!realpath(given, real) || stat(real, &st) < 0)
+		r = -errno;
+	else if (!S_ISREG(st.st_mode))
+		wrong = S_ISDIR(st.st_mode) ? "is a directory" : "is not a regular file";
+	else if (access(real, R_OK) < 0)
+		r = -errno;
+	else if (st.st_size == 0)
+		wrong = "is empty";
+	else if ((size_t)snprintf(out, len, "%s", real) >= len)
+		r = -ENAMETOOLONG;
+	if (!wrong && r == 0)
+		return 0;
+	return err_set(err, wrong ? -EINVAL : r, "%s '%s': %s: give %s", option, given, wrong ? wrong : strerror(-r), wanted);
+}
+
 int kernel_choose(const char *given, char *out, size_t len, struct err *err)
 {
-	char cache[PATH_MAX], real[PATH_MAX];
+	char cache[PATH_MAX];
 
-	if (given) {
-		if (!realpath(given, real) || access(real, R_OK) < 0)
-			return err_errno(err, -errno, "kernel '%s'", given);
-		snprintf(out, len, "%s", real);
-		return 0;
-	}
+	if (given)
+		return kernel_resolve("--kernel", given, "a bzImage or an ELF vmlinux", out, len, err);
 	if (file_cache_dir("kernel", cache, sizeof(cache), NULL) == 0 &&
 	    (size_t)snprintf(out, len, "%s/current/vmlinux", cache) < len && access(out, R_OK) == 0)
 		return 0;

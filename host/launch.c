@@ -65,11 +65,8 @@ static int find_files(struct launch *l, const struct launch_options *o, struct e
 		r = kernel_choose(o->kernel, l->kernel, sizeof(l->kernel), err);
 	if (r < 0)
 		return r;
-	if (o->initrd) {
-		if (!realpath(o->initrd, l->initrd) || access(l->initrd, R_OK) < 0)
-			return err_errno(err, -errno, "initrd '%s'", o->initrd);
-		return 0;
-	}
+	if (o->initrd)
+		return kernel_resolve("--initrd", o->initrd, "an initramfs that starts coffer-agent", l->initrd, sizeof(l->initrd), err);
 	r = paths_program("coffer-agent", "COFFER_AGENT", agent, sizeof(agent), err);
 	if (r == 0)
 		r = initramfs_build(agent, l->kernel, l->initrd, sizeof(l->initrd), err);

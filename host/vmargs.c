@@ -132,6 +132,20 @@ static int add_disks(struct vmargs *a, struct launch *l, const struct launch_opt
 	return r;
 }
 
+static int add_cmdline(struct vmargs *a, const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	char *line = vmargs_cmdline(l, o);
+	size_t n = line ? strlen(line) : 0;
+
+	add(a, "--cmdline");
+	int r = add_owned(a, line);
+
+	if (r == 0 && n > VMARGS_CMDLINE_MAX && o->append)
+		return err_set(err, -E2BIG, "--append: the kernel's command line would have %zu bytes, it can have %d: leave out %zu of these %zu",
+			       n, VMARGS_CMDLINE_MAX, n - VMARGS_CMDLINE_MAX, strlen(o->append));
+	return r;
+}
+
 static int fill(struct vmargs *a, struct launch *l, const struct launch_options *o, struct err *err)
 {
 	char vmm[PATH_MAX];
@@ -150,9 +164,8 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 		r = add_format(a, "--cpus=%llu", (unsigned long long)o->cpus);
 	if (r == 0)
 		r = add_format(a, "--memory=%lluM", (unsigned long long)(o->memory >> 20));
-	add(a, "--cmdline");
 	if (r == 0)
-		r = add_owned(a, vmargs_cmdline(l, o));
+		r = add_cmdline(a, l, o, err);
 	if (r == 0)
 		r = add_disks(a, l, o, err);
 	static const char *const devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon" };

@@ -5,7 +5,11 @@
 
 #include "lib/err.h"
 
-enum { VMARGS_MAX = 200, VMARGS_FDS_MAX = 8 };
+enum {
+	VMARGS_MAX = 200,
+	VMARGS_FDS_MAX = 8,
+	VMARGS_CMDLINE_MAX = 2047, /* what Linux takes, without the zero at the end */
+};
 
 struct launch;
 struct launch_options;

@@ -90,7 +90,32 @@ static void a_kernel_that_is_not_there_is_named(void **s)
 
 	(void)s;
 	assert_int_equal(kernel_choose("/no/kernel", out, sizeof(out), &err), -ENOENT);
-	assert_string_equal(err.text, "kernel '/no/kernel': No such file or directory");
+	assert_string_equal(err.text, "--kernel '/no/kernel': No such file or directory: give a bzImage or an ELF vmlinux");
+}
+
+static void what_is_no_kernel_and_no_initrd_is_said_in_the_same_words(void **s)
+{
+	static const char *const options[] = { "--kernel", "--initrd" };
+	char out[256], expected[400], path[256];
+
+	(void)s;
+	snprintf(path, sizeof(path), "%s", make_file("empty"));
+	assert_int_equal(truncate(path, 0), 0);
+	for (size_t i = 0; i < 2; i++) {
+		struct err err = ERR_INIT;
+
+		assert_int_equal(kernel_resolve(options[i], home.path, "X", out, sizeof(out), &err), -EINVAL);
+		snprintf(expected, sizeof(expected), "%s '%s': is a directory: give X", options[i], home.path);
+		assert_string_equal(err.text, expected);
+		assert_int_equal(kernel_resolve(options[i], "/dev/null", "X", out, sizeof(out), &err), -EINVAL);
+		snprintf(expected, sizeof(expected), "%s '/dev/null': is not a regular file: give X", options[i]);
+		assert_string_equal(err.text, expected);
+		assert_int_equal(kernel_resolve(options[i], path, "X", out, sizeof(out), &err), -EINVAL);
+		snprintf(expected, sizeof(expected), "%s '%s': is empty: give X", options[i], path);
+		assert_string_equal(err.text, expected);
+	}
+	assert_int_equal(kernel_resolve("--initrd", make_file("full"), "X", out, sizeof(out), NULL), 0);
+	assert_string_equal(strrchr(out, '/'), "/full");
 }
 
 /* ---- the command line ---- */
@@ -216,6 +241,34 @@ static void the_kernel_s_command_line_carries_names_and_roots(void **s)
 	free(line);
 }
 
+static void a_command_line_that_is_too_long_names_append(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	struct err err = ERR_INIT;
+	char words[2049];
+
+	(void)s;
+	prepare(&l, &o);
+	memset(words, 'x', sizeof(words) - 1);
+	words[sizeof(words) - 1] = 0;
+	char *line = vmargs_cmdline(&l, &o);
+	size_t room = VMARGS_CMDLINE_MAX - strlen(line) - 1; /* a blank */
+
+	free(line);
+	o.append = words;
+	words[room] = 0;
+	assert_int_equal(vmargs_make(&l, &o, &a, &err), 0);
+	vmargs_free(a);
+	words[room] = 'x';
+	words[room + 1] = 0;
+	assert_int_equal(vmargs_make(&l, &o, &a, &err), -E2BIG);
+	assert_non_null(strstr(err.text, "--append: "));
+	assert_non_null(strstr(err.text, "2048 bytes"));
+	assert_non_null(strstr(err.text, "2047"));
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -224,11 +277,13 @@ int main(void)
 		T(the_newest_version_is_chosen_by_number),
 		T(the_small_kernel_comes_first_when_it_is_built),
 		T(a_kernel_that_is_not_there_is_named),
+		T(what_is_no_kernel_and_no_initrd_is_said_in_the_same_words),
 		T(the_monitor_gets_what_was_asked_for),
 		T(an_image_and_its_overlay_are_the_first_two_disks),
 		T(a_disk_of_the_user_s_may_be_read_only),
 		T(a_disk_that_is_not_there_is_named),
 		T(the_kernel_s_command_line_carries_names_and_roots),
+		T(a_command_line_that_is_too_long_names_append),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
