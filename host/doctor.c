@@ -25,6 +25,12 @@ static void set_verdict(struct doctor_report *r, enum doctor_verdict v, const ch
 	va_end(ap);
 }
 
+/* KVM has one module of this kind at a time. */
+static bool uses_pvm(const struct doctor_facts *f)
+{
+	return f->kvm_pvm && !f->kvm_intel && !f->kvm_amd;
+}
+
 static bool has_hardware(const struct doctor_facts *f)
 {
 	if (f->sys_readable && !f->kvm_intel && !f->kvm_amd)
@@ -47,7 +53,7 @@ void doctor_judge_kvm(const struct doctor_facts *f, struct doctor_report *r)
 		set_verdict(r, DOCTOR_NONE, "/dev/kvm does not speak KVM's API version 12 (answer %d): " ELSEWHERE, f->kvm_api);
 	else if (f->kvm_missing[0])
 		set_verdict(r, DOCTOR_NONE, "KVM lacks %s: a newer kernel is needed", f->kvm_missing);
-	else if (f->kvm_pvm && !f->kvm_intel && !f->kvm_amd)
+	else if (uses_pvm(f))
 		set_verdict(r, DOCTOR_PARTIAL, "/dev/kvm is kvm_pvm, which interprets guest kernels: Linux does not boot on it in useful time: "
 			    ELSEWHERE);
 	else if (!has_hardware(f))
@@ -92,8 +98,14 @@ static void add_kvm(const struct doctor_facts *f, struct doctor_report *r)
 		add(r, "capabilities", DOCTOR_OK, "all that the monitor needs");
 
 	const char *flag = f->vmx ? "vmx" : f->svm ? "svm" : "no vmx, no svm";
-	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->kvm_pvm ? "but kvm_pvm" :
-			     f->sys_readable ? "no KVM module" : "modules unknown";
+	/* /dev/kvm is there whichever module made it; with this one the processor's own means are not used. */
+	if (uses_pvm(f)) {
+		add(r, "hardware", DOCTOR_BAD, "%s, but /dev/kvm is kvm_pvm%s: Linux guests do not boot on it in useful time%s", flag,
+		    f->vmx ? " and not kvm_intel" : f->svm ? " and not kvm_amd" : "",
+		    f->hypervisor ? "; this machine is itself a guest" : "");
+		return;
+	}
+	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->sys_readable ? "no KVM module" : "modules unknown";
 
 	add(r, "hardware", has_hardware(f) ? DOCTOR_OK : DOCTOR_BAD, "%s, %s%s", flag, module,
 	    f->hypervisor ? ", this machine is itself a guest" : "");

@@ -124,6 +124,25 @@ static void kvm_pvm_is_partial(void **s)
 	assert_int_equal(find(&r, "hardware")->level, DOCTOR_BAD);
 }
 
+static void kvm_pvm_in_place_of_hardware_that_is_there_is_told(void **s)
+{
+	struct doctor_facts f = good;
+
+	(void)s;
+	f.kvm_intel = false;
+	f.kvm_pvm = true;
+	struct doctor_report r = judge(f);
+	const struct doctor_line *l = find(&r, "hardware");
+
+	assert_int_equal(r.verdict, DOCTOR_PARTIAL);
+	assert_int_equal(l->level, DOCTOR_BAD);
+	assert_string_equal(l->text, "vmx, but /dev/kvm is kvm_pvm and not kvm_intel: Linux guests do not boot on it in useful time");
+	f.vmx = false;
+	f.svm = true;
+	r = judge(f);
+	assert_non_null(strstr(find(&r, "hardware")->text, "svm, but /dev/kvm is kvm_pvm and not kvm_amd"));
+}
+
 static void a_device_without_hardware_is_partial(void **s)
 {
 	struct doctor_facts f = good;
@@ -243,7 +262,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(hardware_with_all_capabilities_is_full), T(amd_is_as_good), T(no_device_is_none_and_says_what_to_do),
 		T(a_processor_that_could_is_told_apart), T(missing_permission_names_the_group), T(kvm_pvm_is_partial),
-		T(a_device_without_hardware_is_partial), T(without_sys_the_flags_decide), T(a_missing_capability_is_named),
+		T(kvm_pvm_in_place_of_hardware_that_is_there_is_told), T(a_device_without_hardware_is_partial), T(without_sys_the_flags_decide), T(a_missing_capability_is_named),
 		T(what_is_only_useful_is_a_warning), T(facts_are_read_below_the_root),
 		T(a_file_in_the_device_s_place_is_no_kvm), T(the_verdict_and_every_line_are_one_line),
 	};
