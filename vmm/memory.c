@@ -8,16 +8,24 @@
  * goes through it, so there is one bounds check to read. A copy that does not fit is refused whole.
  *
  * The dirty bitmap is made by the first mem_dirty_start and kept until mem_finish, so that a thread that marks a page
- * while tracking is being switched off never writes into freed memory.
+ * while tracking is being switched off never writes into freed memory. KVM's own log is read into a buffer of the same shape.
+ *
+ * A snapshot's file may be mapped in the place of anonymous memory (mem_map_file). Discarding there cannot be left to
+ * madvise, which would bring the file's contents back: the pages become anonymous again, and a bitmap remembers which have.
+ * Each such run splits the mapping, so their number is bounded; beyond it discarded pages are zeroed and stay in use.
  *
  * Trust: addresses and lengths come from the guest.
  * Snapshot: contents are captured by the snapshot code; the layout follows from the size alone.
  */
-/* syscalls(main, vcpu, worker): madvise */
+/* syscalls(main, vcpu, worker): madvise mmap(2!PROT_EXEC)
+ * syscalls(main): ioctl(1=KVM_SET_USER_MEMORY_REGION) ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_REGISTER) ioctl(1=UFFDIO_UNREGISTER)
+ * syscalls(worker): ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_COPY) ioctl(1=UFFDIO_ZEROPAGE) ioctl(1=UFFDIO_WAKE)
+ * ioctl(1=UFFDIO_UNREGISTER) */
 #include "vmm/memory.h"
 
 #include <errno.h>
 #include <linux/kvm.h>
+#include <linux/userfaultfd.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -31,6 +39,42 @@ enum { WORD_BITS = 64, WORD_SHIFT = 6, LARGE_PAGE = 2 << 20 };
 static size_t bitmap_words(const struct mem_region *r)
 {
 	return (size_t)(((r->size >> MEM_PAGE_SHIFT) + WORD_BITS - 1) / WORD_BITS);
+}
+
+/* Zeros, which cost nothing until they are written. NULL when there is no memory. */
+static void *new_bitmap(const struct mem_region *r)
+{
+	void *p = mmap(NULL, bitmap_words(r) * sizeof(uint64_t), PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void free_bitmap(const struct mem_region *r, void *p)
+{
+	if (p)
+		munmap(p, bitmap_words(r) * sizeof(uint64_t));
+}
+
+/* Guest contents belong neither in the monitor's core dump nor in a child; both are a courtesy. */
+static void keep_private(void *p, size_t size)
+{
+	madvise(p, size, MADV_DONTDUMP);
+	madvise(p, size, MADV_DONTFORK);
+}
+
+static int set_slot(struct mem *m, int i, uint32_t flags)
+{
+	const struct mem_region *r = &m->region[i];
+	struct kvm_userspace_memory_region slot = {
+		.slot = (uint32_t)i,
+		.flags = flags,
+		.guest_phys_addr = r->gpa,
+		.memory_size = r->size,
+		.userspace_addr = (uint64_t)(uintptr_t)r->host,
+	};
+
+	return ioctl(m->vm_fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0 ? -errno : 0;
 }
 
 static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *err)
@@ -47,21 +91,14 @@ static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *er
 	m->nregions++;
 	if (mmap(p, size, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return err_errno(err, -errno, "memory: map %llu MiB", (unsigned long long)(size >> 20));
-	/* Guest contents belong neither in the monitor's core dump nor in a child; both are a courtesy. */
-	madvise(p, size, MADV_DONTDUMP);
-	madvise(p, size, MADV_DONTFORK);
+	keep_private(p, size);
 	if (m->vm_fd < 0)
 		return 0;
-	struct kvm_userspace_memory_region slot = {
-		.slot = (uint32_t)m->nregions - 1,
-		.guest_phys_addr = gpa,
-		.memory_size = size,
-		.userspace_addr = (uint64_t)(uintptr_t)p,
-	};
-	if (ioctl(m->vm_fd, KVM_SET_USER_MEMORY_REGION, &slot) < 0)
-		return err_errno(err, -errno, "memory: KVM slot of %llu MiB at 0x%llx",
-				 (unsigned long long)(size >> 20), (unsigned long long)gpa);
-	return 0;
+	int code = set_slot(m, m->nregions - 1, 0);
+
+	return code < 0 ? err_errno(err, code, "memory: KVM slot of %llu MiB at 0x%llx", (unsigned long long)(size >> 20),
+				    (unsigned long long)gpa)
+			: 0;
 }
 
 int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err)
@@ -92,8 +129,9 @@ void mem_finish(struct mem *m)
 
 		if (r->reserved)
 			munmap(r->reserved, r->size + LARGE_PAGE);
-		if (r->dirty)
-			munmap((void *)r->dirty, bitmap_words(r) * sizeof(uint64_t));
+		free_bitmap(r, (void *)r->dirty);
+		free_bitmap(r, r->kvm_dirty);
+		free_bitmap(r, r->replaced);
 	}
 	memset(m, 0, sizeof(*m));
 	m->vm_fd = -1;
@@ -227,6 +265,48 @@ void mem_mark_dirty(struct mem *m, gpa_t gpa, uint64_t len)
 		mark(m, r, off, len);
 }
 
+static bool is_replaced(const struct mem_region *r, uint64_t page)
+{
+	return page < r->size >> MEM_PAGE_SHIFT && r->replaced[page >> WORD_SHIFT] >> (page % WORD_BITS) & 1;
+}
+
+/* Anonymous memory for the pages [from, to), of which none is that yet. */
+static bool replace(struct mem_region *r, uint64_t from, uint64_t to)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+	bool before = from > 0 && is_replaced(r, from - 1), after = is_replaced(r, to);
+	uint8_t *p = r->host + (from << MEM_PAGE_SHIFT);
+	size_t len = (size_t)(to - from) << MEM_PAGE_SHIFT;
+
+	if (!before && !after && r->pieces >= MEM_PIECES_MAX)
+		return false;
+	if (mmap(p, len, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED)
+		return false;
+	keep_private(p, len);
+	r->pieces += 1u - before - after;
+	for (uint64_t page = from; page < to; page++)
+		r->replaced[page >> WORD_SHIFT] |= 1ull << (page % WORD_BITS);
+	return true;
+}
+
+/* Discard pages of a region where a file is mapped, run by run of pages that are alike. */
+static void discard_mapped(struct mem_region *r, uint64_t from, uint64_t to)
+{
+	while (from < to) {
+		bool anonymous = is_replaced(r, from);
+		uint64_t end = from + 1;
+		uint8_t *p = r->host + (from << MEM_PAGE_SHIFT);
+
+		while (end < to && is_replaced(r, end) == anonymous)
+			end++;
+		size_t len = (size_t)(end - from) << MEM_PAGE_SHIFT;
+
+		if (anonymous ? madvise(p, len, MADV_DONTNEED) < 0 : !replace(r, from, end))
+			memset(p, 0, len);
+		from = end;
+	}
+}
+
 int mem_discard(struct mem *m, gpa_t gpa, uint64_t len)
 {
 	uint64_t off;
@@ -237,9 +317,11 @@ int mem_discard(struct mem *m, gpa_t gpa, uint64_t len)
 	r = resolve(m, gpa.v, len, &off);
 	if (!r)
 		return -EFAULT;
-	if (len == 0)
+	if (len == 0 || atomic_load(&m->arriving))
 		return 0;
-	if (madvise(r->host + off, len, MADV_DONTNEED) < 0)
+	if (r->replaced)
+		discard_mapped(r, off >> MEM_PAGE_SHIFT, (off + len) >> MEM_PAGE_SHIFT);
+	else if (madvise(r->host + off, len, MADV_DONTNEED) < 0)
 		return -errno;
 	mark(m, r, off, len);
 	return 0;
@@ -256,13 +338,9 @@ int mem_dirty_start(struct mem *m, struct err *err)
 				atomic_store_explicit(&r->dirty[w], 0, memory_order_relaxed);
 			continue;
 		}
-		void *p = mmap(NULL, words * sizeof(uint64_t), PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-		if (p == MAP_FAILED)
-			return err_errno(err, -errno, "memory: dirty bitmap of %zu KiB",
-					 words * sizeof(uint64_t) >> 10);
-		r->dirty = p;
+		r->dirty = new_bitmap(r);
+		if (!r->dirty)
+			return err_errno(err, -ENOMEM, "memory: dirty bitmap of %zu KiB", words * sizeof(uint64_t) >> 10);
 	}
 	atomic_store_explicit(&m->tracking, true, memory_order_release);
 	return 0;
@@ -280,4 +358,224 @@ void mem_dirty_take(struct mem *m, int i, uint64_t *bitmap)
 
 	for (size_t w = 0; w < words; w++)
 		bitmap[w] = r->dirty ? atomic_exchange(&r->dirty[w], 0) : 0;
+}
+
+uint64_t mem_pages(const struct mem *m)
+{
+	return m->size >> MEM_PAGE_SHIFT;
+}
+
+/* The region of page n of RAM, what follows in it, and the page's number there; NULL beyond the end. */
+static struct mem_region *region_of(const struct mem *m, uint64_t n, uint64_t *ret_page, uint64_t *ret_run)
+{
+	for (int i = 0; i < m->nregions; i++) {
+		uint64_t pages = m->region[i].size >> MEM_PAGE_SHIFT;
+
+		if (n < pages) {
+			*ret_page = n;
+			*ret_run = pages - n;
+			return (struct mem_region *)&m->region[i];
+		}
+		n -= pages;
+	}
+	return NULL;
+}
+
+gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run)
+{
+	uint64_t page = 0;
+	const struct mem_region *r = region_of(m, n, &page, ret_run);
+
+	return GPA(r ? r->gpa + (page << MEM_PAGE_SHIFT) : UINT64_MAX);
+}
+
+/* Host memory of whole pages in one region; NULL when they are not. */
+static uint8_t *host_pages(const struct mem *m, uint64_t n, uint64_t npages)
+{
+	uint64_t page, run;
+	const struct mem_region *r = region_of(m, n, &page, &run);
+
+	return r && npages <= run ? r->host + (page << MEM_PAGE_SHIFT) : NULL;
+}
+
+int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t off, struct err *err)
+{
+	uint64_t page, run;
+	struct mem_region *r = region_of(m, n, &page, &run);
+
+	if (!r || npages == 0 || npages > run)
+		return err_set(err, -EINVAL, "memory: pages %llu to %llu are not in one region", (unsigned long long)n,
+			       (unsigned long long)(n + npages));
+	bool fresh = !r->replaced, whole = npages == r->size >> MEM_PAGE_SHIFT;
+
+	if (fresh) {
+		r->replaced = new_bitmap(r);
+		if (!r->replaced)
+			return err_errno(err, -ENOMEM, "memory: bitmap of mapped pages");
+		if (!whole) {
+			memset(r->replaced, 0xff, bitmap_words(r) * sizeof(uint64_t));
+			r->pieces = 1;
+		}
+	}
+	uint8_t *p = r->host + (page << MEM_PAGE_SHIFT);
+	size_t len = (size_t)npages << MEM_PAGE_SHIFT;
+
+	if (mmap(p, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd, (off_t)off) == MAP_FAILED)
+		return err_errno(err, -errno, "memory: map %zu MiB of a file", len >> 20);
+	keep_private(p, len);
+	if (!fresh || !whole)
+		for (uint64_t i = page; i < page + npages; i++)
+			r->replaced[i >> WORD_SHIFT] &= ~(1ull << (i % WORD_BITS));
+	return 0;
+}
+
+int mem_uffd_begin(struct mem *m, int uffd, struct err *err)
+{
+	const uint64_t need = 1ull << _UFFDIO_COPY | 1ull << _UFFDIO_ZEROPAGE | 1ull << _UFFDIO_WAKE;
+
+	for (int i = 0; i < m->nregions; i++) {
+		const struct mem_region *r = &m->region[i];
+		struct uffdio_register reg = {
+			.range = { .start = (uintptr_t)r->host, .len = r->size },
+			.mode = UFFDIO_REGISTER_MODE_MISSING,
+		};
+		int code = ioctl(uffd, UFFDIO_REGISTER, &reg) < 0 ? -errno : 0;
+
+		if (code == 0 && (reg.ioctls & need) == need)
+			continue;
+		mem_uffd_end(m, uffd);
+		return err_errno(err, code < 0 ? code : -ENOTSUP, "memory: register with userfaultfd");
+	}
+	atomic_store(&m->arriving, true);
+	return 0;
+}
+
+void mem_uffd_end(struct mem *m, int uffd)
+{
+	for (int i = 0; i < m->nregions; i++) {
+		struct uffdio_range range = { .start = (uintptr_t)m->region[i].host, .len = m->region[i].size };
+
+		ioctl(uffd, UFFDIO_UNREGISTER, &range);
+	}
+	atomic_store(&m->arriving, false);
+}
+
+/* UFFDIO_COPY, or UFFDIO_ZEROPAGE without src, for a part; *ret_done is how many bytes are there now. */
+static int uffd_fill(int uffd, uint8_t *dst, const uint8_t *src, uint64_t len, uint64_t *ret_done)
+{
+	struct uffdio_copy copy = { .dst = (uintptr_t)dst, .src = (uintptr_t)src, .len = len };
+	struct uffdio_zeropage zero = { .range = { .start = (uintptr_t)dst, .len = len } };
+	struct uffdio_range wake = { .start = (uintptr_t)dst, .len = MEM_PAGE_SIZE };
+	int r = (src ? ioctl(uffd, UFFDIO_COPY, &copy) : ioctl(uffd, UFFDIO_ZEROPAGE, &zero)) < 0 ? -errno : 0;
+	int64_t done = src ? copy.copy : zero.zeropage;
+
+	if (r == 0) {
+		*ret_done = len;
+		return 0;
+	}
+	if (r == -EAGAIN && done > 0) {
+		*ret_done = (uint64_t)done;
+		return 0;
+	}
+	if (r != -EEXIST)
+		return r;
+	/* Whoever put it there has woken those who waited then; one may have come since. */
+	ioctl(uffd, UFFDIO_WAKE, &wake);
+	*ret_done = MEM_PAGE_SIZE;
+	return 0;
+}
+
+static int uffd_fill_all(struct mem *m, int uffd, uint64_t page, uint64_t npages, const uint8_t *src)
+{
+	uint8_t *dst = host_pages(m, page, npages);
+	uint64_t len = npages << MEM_PAGE_SHIFT, done = 0;
+	int r = dst ? 0 : -EINVAL;
+
+	for (uint64_t n; r == 0 && done < len; done += n) {
+		n = 0;
+		r = uffd_fill(uffd, dst + done, src ? src + done : NULL, len - done, &n);
+		/* The map is being changed, by a discard of another part: it will be over at once. */
+		if (r == -EAGAIN)
+			r = 0;
+	}
+	return r;
+}
+
+int mem_uffd_copy(struct mem *m, int uffd, uint64_t page, uint64_t npages, const void *src)
+{
+	return uffd_fill_all(m, uffd, page, npages, src);
+}
+
+int mem_uffd_zero(struct mem *m, int uffd, uint64_t page, uint64_t npages)
+{
+	return uffd_fill_all(m, uffd, page, npages, NULL);
+}
+
+int mem_uffd_release(struct mem *m, int uffd, uint64_t page, uint64_t npages)
+{
+	uint8_t *p = host_pages(m, page, npages);
+	struct uffdio_range range = { .start = (uintptr_t)p, .len = npages << MEM_PAGE_SHIFT };
+
+	if (!p)
+		return -EINVAL;
+	return ioctl(uffd, UFFDIO_UNREGISTER, &range) < 0 ? -errno : 0;
+}
+
+int mem_uffd_page(const struct mem *m, uint64_t host_address, uint64_t *ret_page)
+{
+	uint64_t before = 0;
+
+	for (int i = 0; i < m->nregions; i++) {
+		const struct mem_region *r = &m->region[i];
+		uint64_t off = host_address - (uintptr_t)r->host;
+
+		if (off < r->size) {
+			*ret_page = before + (off >> MEM_PAGE_SHIFT);
+			return 0;
+		}
+		before += r->size >> MEM_PAGE_SHIFT;
+	}
+	return -EFAULT;
+}
+
+int mem_kvm_log(struct mem *m, bool on, struct err *err)
+{
+	if (m->vm_fd < 0)
+		return 0;
+	for (int i = 0; i < m->nregions; i++) {
+		struct mem_region *r = &m->region[i];
+
+		if (!r->kvm_dirty)
+			r->kvm_dirty = new_bitmap(r);
+		if (!r->kvm_dirty)
+			return err_errno(err, -ENOMEM, "memory: bitmap of KVM's dirty log");
+		int code = set_slot(m, i, on ? KVM_MEM_LOG_DIRTY_PAGES : 0);
+
+		if (code < 0)
+			return err_errno(err, code, "memory: switch KVM's dirty log %s", on ? "on" : "off");
+	}
+	m->kvm_logs = on;
+	return 0;
+}
+
+int mem_dirty_collect(struct mem *m, uint64_t *pages, struct err *err)
+{
+	for (int i = 0; i < m->nregions; i++) {
+		struct mem_region *r = &m->region[i];
+		struct kvm_dirty_log log = { .slot = (uint32_t)i, .dirty_bitmap = r->kvm_dirty };
+		size_t words = bitmap_words(r);
+
+		if (m->kvm_logs && ioctl(m->vm_fd, KVM_GET_DIRTY_LOG, &log) < 0)
+			return err_errno(err, -errno, "memory: read KVM's dirty log of slot %d", i);
+		for (size_t w = 0; w < words; w++) {
+			if (m->kvm_logs)
+				pages[w] |= r->kvm_dirty[w];
+			/* Most are zero, and an exchange would take the cache line away from who marks. */
+			if (r->dirty && atomic_load_explicit(&r->dirty[w], memory_order_relaxed))
+				pages[w] |= atomic_exchange(&r->dirty[w], 0);
+		}
+		/* Where a second region follows, the first ends at MEM_HOLE_START: at a whole word. */
+		pages += words;
+	}
+	return 0;
 }

@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/io_uring.h>
 #include <linux/kvm.h>
+#include <linux/userfaultfd.h>
 #include <seccomp.h>
 #include <stdint.h>
 #include <stdio.h>
