@@ -35,7 +35,7 @@ static uint64_t balloon_get(void *opaque)
 	return d ? balloon_actual(d) : 0;
 }
 
-static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err)
+static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, struct err *err)
 {
 	struct device *d;
 	char name[24];
@@ -44,8 +44,6 @@ static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, stru
 	d = machine_find(opaque, name);
 	if (!d)
 		return err_set(err, -ENODEV, "there is no disk %llu", (unsigned long long)disk);
-	if (fd >= 0)
-		return err_set(err, -ENOTSUP, "disk %llu: its file cannot be replaced", (unsigned long long)disk);
 	return virtio_blk_resize(d, bytes, err);
 }
 

@@ -140,7 +140,7 @@ static int perform(struct control *c, const struct control_request *q, int *fds,
 		break;
 	case CONTROL_DISK_RESIZE:
 		if (h->disk_resize)
-			return h->disk_resize(h->opaque, le64_get(q->arg[0]), le64_get(q->arg[1]), nfds > 0 ? fds[0] : -1, err);
+			return h->disk_resize(h->opaque, le64_get(q->arg[0]), le64_get(q->arg[1]), err);
 		break;
 	case CONTROL_SNAPSHOT:
 	case CONTROL_DISK_ATTACH:

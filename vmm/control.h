@@ -4,8 +4,8 @@
  *
  * DIR/control.sock is a SOCK_SEQPACKET Unix socket; one fixed-size request, one reply, in order, on any number of
  * connections (CONTROL_MAX_CLIENTS at once; more are closed). No JSON here: the monitor parses nothing a jailed
- * process need not. Descriptors a request needs (a resized disk's new file, a log to continue in) come with it as
- * SCM_RIGHTS. Only the owner can connect: the directory is 0700 and SO_PEERCRED must be the monitor's own uid or root.
+ * process need not. Descriptors a request needs (a snapshot's files, a disk's layers) come with it as SCM_RIGHTS;
+ * those that it does not are closed. Only the owner can connect: the directory is 0700 and SO_PEERCRED must be the monitor's own uid or root.
  *
  * All integers little-endian. An unknown op, a wrong size or version gets status -EINVAL and a text, never a disconnect
  * of others.
@@ -106,8 +106,7 @@ struct control_hooks {
 	int (*power_button)(void *opaque, struct err *err);
 	int (*balloon_set)(void *opaque, uint64_t mib, struct err *err);
 	uint64_t (*balloon_get)(void *opaque); /* MiB */
-	/* fd: the disk's new file or -1; borrowed. */
-	int (*disk_resize)(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err);
+	int (*disk_resize)(void *opaque, uint64_t disk, uint64_t bytes, struct err *err);
 	void *opaque;
 };
 

@@ -25,7 +25,7 @@ struct fixture {
 	struct control c;
 	struct control_hooks hooks;
 	uint64_t asked[2];
-	int asked_fd_ok;
+	size_t asked_fds;
 };
 
 static int power_button(void *opaque, struct err *err)
@@ -51,14 +51,31 @@ static uint64_t balloon_get(void *opaque)
 	return 17;
 }
 
-static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, int fd, struct err *err)
+static int disk_resize(void *opaque, uint64_t disk, uint64_t bytes, struct err *err)
 {
 	struct fixture *f = opaque;
 
 	(void)err;
 	f->asked[0] = disk;
 	f->asked[1] = bytes;
-	f->asked_fd_ok = fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC;
+	return 0;
+}
+
+static bool never_busy(void *opaque)
+{
+	(void)opaque;
+	return false;
+}
+
+static int disk_attach(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err)
+{
+	struct fixture *f = opaque;
+
+	(void)arg;
+	(void)err;
+	f->asked_fds = nfds;
+	for (size_t i = 0; i < nfds; i++)
+		assert_int_equal(fcntl(fds[i], F_GETFD), FD_CLOEXEC);
 	return 0;
 }
 
@@ -269,7 +286,6 @@ static void operations_of_devices_reach_them(void **state)
 	assert_int_equal(answer(f, fd, 4, &r), 0);
 	assert_int_equal(f->asked[0], 2);
 	assert_int_equal(f->asked[1], MIB(5));
-	assert_false(f->asked_fd_ok);
 	f->hooks = (struct control_hooks){ 0 };
 	ask(fd, CONTROL_POWER_BUTTON, 5, 0, 0);
 	assert_int_equal(answer(f, fd, 5, &r), -ENOTSUP);
@@ -288,15 +304,17 @@ static int count_fds(void)
 static void descriptors_arrive_and_never_stay(void **state)
 {
 	struct fixture *f = *state;
-	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_DISK_RESIZE) };
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_DISK_ATTACH) };
 	int fds[3] = { 0, 1, 2 };
 	struct control_reply r;
+	struct control_snapshot_hooks hooks = { .disk_attach = disk_attach, .busy = never_busy, .opaque = f };
 	int fd = client(f), before = count_fds();
 
+	f->c.snapshots = &hooks;
 	assert_int_equal(fd_send(fd, &q, sizeof(q), fds, 3), sizeof(q));
 	assert_int_equal(answer(f, fd, 0, &r), 0);
-	assert_true(f->asked_fd_ok);
-	q.op = le16_make(CONTROL_STATUS);
+	assert_int_equal(f->asked_fds, 3);
+	q.op = le16_make(CONTROL_DISK_RESIZE); /* takes none */
 	assert_int_equal(fd_send(fd, &q, sizeof(q), fds, 3), sizeof(q));
 	assert_int_equal(answer(f, fd, 0, &r), 0);
 	assert_int_equal(fd_send(fd, &q, 3, fds, 3), 3); /* malformed, with descriptors */
