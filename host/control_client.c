@@ -18,29 +18,49 @@
 #include "host/sock.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
+#include "lib/util.h"
 
-enum { KILL_REPLY_MS = 3000, KILL_WAIT_MS = 10000 };
+enum { KILL_REPLY_MS = 3000, KILL_WAIT_MS = 10000, TICK_MS = 200 };
 
 uint64_t control_deadline(uint64_t ms)
 {
 	return loop_now_ns() / 1000000 + ms;
 }
 
-static int exchange(int fd, enum control_op op, uint64_t arg, uint64_t deadline_ms, struct control_reply *ret, struct err *err)
+/* Until the reply is there: 0 or -errno. */
+static int wait_reply(int fd, const struct control_message *m, uint64_t deadline_ms, struct err *err)
 {
-	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)op),
-				     .seq = le32_make(1), .arg = { le64_make(arg) } };
 	struct pollfd p = { .fd = fd, .events = POLLIN };
-	ssize_t n = fd_send(fd, &q, sizeof(q), NULL, 0);
+
+	for (;;) {
+		uint64_t at = m->tick ? control_deadline(TICK_MS) : deadline_ms;
+		bool last = deadline_ms && (!at || deadline_ms <= at);
+		int r = sock_poll(&p, 1, last ? deadline_ms : at);
+
+		if (r != 0)
+			return r < 0 ? err_errno(err, r, "wait for the monitor") : 0;
+		if (last)
+			return err_set(err, -ETIMEDOUT, "the monitor does not answer");
+		r = m->tick(m->opaque, err);
+		if (r < 0)
+			return r;
+	}
+}
+
+static int exchange(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret, struct err *err)
+{
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)m->op), .seq = le32_make(1) };
+
+	for (size_t i = 0; i < ARRAY_SIZE(q.arg); i++)
+		q.arg[i] = le64_make(m->arg[i]);
+	ssize_t n = fd_send(fd, &q, sizeof(q), m->fd, m->nfds);
 
 	if (n < 0)
 		return err_errno(err, (int)n, "send to the monitor");
-	int r = sock_poll(&p, 1, deadline_ms);
+	int r = wait_reply(fd, m, deadline_ms, err);
 
-	if (r == 0)
-		return err_set(err, -ETIMEDOUT, "the monitor does not answer");
 	if (r < 0)
-		return err_errno(err, r, "wait for the monitor");
+		return r;
 	n = fd_recv(fd, ret, sizeof(*ret), NULL, 0, NULL);
 	if (n == 0)
 		return err_set(err, -ECONNRESET, "the monitor closed the connection");
@@ -58,12 +78,19 @@ static int exchange(int fd, enum control_op op, uint64_t arg, uint64_t deadline_
 	return ret->text[0] ? err_set(err, status, "%s", ret->text) : err_errno(err, status, "the monitor refused");
 }
 
-int control_call(int dirfd, enum control_op op, uint64_t arg, uint64_t deadline_ms, struct control_reply *ret,
-		 struct err *err)
+int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret, struct err *err)
 {
 	_cleanup_close_ int fd = sock_connect_at(dirfd, CONTROL_SOCKET, SOCK_SEQPACKET, err);
 
-	return fd < 0 ? fd : exchange(fd, op, arg, deadline_ms, ret, err);
+	return fd < 0 ? fd : exchange(fd, m, deadline_ms, ret, err);
+}
+
+int control_call(int dirfd, enum control_op op, uint64_t arg, uint64_t deadline_ms, struct control_reply *ret,
+		 struct err *err)
+{
+	const struct control_message m = { .op = op, .arg = { arg } };
+
+	return control_call_message(dirfd, &m, deadline_ms, ret, err);
 }
 
 static int peer_pidfd(int sock, pid_t *ret_pid, struct err *err)
@@ -104,7 +131,7 @@ int control_end_monitor(int dirfd, struct err *err)
 	pidfd = peer_pidfd(sock, &pid, err);
 	if (pidfd < 0)
 		return pidfd == -ESRCH ? 0 : pidfd;
-	int r = exchange(sock, CONTROL_KILL, 0, control_deadline(KILL_REPLY_MS), &reply, err);
+	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL }, control_deadline(KILL_REPLY_MS), &reply, err);
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	if (r == 0)

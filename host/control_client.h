@@ -14,6 +14,18 @@ enum { CONTROL_REPLY_MS = 10000 };
 int control_call(int dirfd, enum control_op op, uint64_t arg, uint64_t deadline_ms, struct control_reply *ret,
 		 struct err *err);
 
+/* The same with all arguments and with descriptors (borrowed). While it waits it calls `tick` (may be NULL) about five times a
+ * second; what that returns below 0 ends the waiting. */
+struct control_message {
+	enum control_op op;
+	uint64_t arg[4];
+	const int *fd;
+	size_t nfds;
+	int (*tick)(void *opaque, struct err *err);
+	void *opaque;
+};
+int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret, struct err *err);
+
 /* The process that listens on the control socket, whether it answers or not: a pidfd and its pid, or -errno. */
 int control_monitor_pidfd(int dirfd, pid_t *ret_pid, struct err *err);
 

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading manifests of snapshots: see snapshot_manifest.h.
+ *
+ * Each member is taken with its type and bounds; the first that is wrong is named. That nothing else is in the text, and nothing
+ * written in another way, is found by writing what was taken and comparing.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/snapshot_manifest.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+#include "vmm/memory.h"
+#include "vmm/vm.h"
+
+struct reader {
+	const char *name;
+	enum snapshot_what what;
+	struct err *err;
+};
+
+static int wrong(const struct reader *rd, const char *where, const char *key, const char *why)
+{
+	return err_set(rd->err, -EINVAL, "%s: member '%s%s' %s: the file is damaged or was not written by Coffer", rd->name, where, key, why);
+}
+
+static int take_u64(const struct reader *rd, json_t *o, const char *where, const char *key, uint64_t min, uint64_t max,
+		    uint64_t *ret)
+{
+	json_t *v = json_object_get(o, key);
+
+	if (!json_is_integer(v))
+		return wrong(rd, where, key, "is missing or not a number");
+	json_int_t n = json_integer_value(v);
+
+	if (n < 0 || (uint64_t)n < min || (uint64_t)n > max)
+		return wrong(rd, where, key, "is out of range");
+	*ret = (uint64_t)n;
+	return 0;
+}
+
+static const char *get_string(const struct reader *rd, json_t *o, const char *where, const char *key, size_t max)
+{
+	json_t *v = json_object_get(o, key);
+	const char *s = json_string_value(v);
+
+	if (!s || strlen(s) != json_string_length(v) || json_string_length(v) > max) {
+		wrong(rd, where, key, "is missing, not a string or too long");
+		return NULL;
+	}
+	return s;
+}
+
+static int take_string(const struct reader *rd, json_t *o, const char *where, const char *key, char **ret)
+{
+	const char *s = get_string(rd, o, where, key, SNAPSHOT_STRING_MAX);
+
+	if (!s)
+		return -EINVAL;
+	*ret = strdup(s);
+	return *ret ? 0 : err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+}
+
+static bool is_hex(const char *s)
+{
+	return s[strspn(s, "0123456789abcdef")] == 0;
+}
+
+/* Exactly `len` digits, or none when `optional`. */
+static int take_hex(const struct reader *rd, json_t *o, const char *where, const char *key, size_t len, bool optional, char *ret)
+{
+	const char *s = get_string(rd, o, where, key, len);
+
+	if (!s)
+		return -EINVAL;
+	if (!is_hex(s) || (strlen(s) != len && !(optional && !*s)))
+		return wrong(rd, where, key, "is not a checksum or an id");
+	strcpy(ret, s);
+	return 0;
+}
+
+static bool is_file_name(const char *s)
+{
+	return *s && strlen(s) <= SNAPSHOT_FILE_NAME_MAX && *s != '.' &&
+	       s[strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_.-")] == 0;
+}
+
+/* ---- disks ---- */
+
+static int take_layer(const struct reader *rd, json_t *o, const char *where, struct snapshot_layer *l)
+{
+	char hash[SNAPSHOT_HASH_LEN + 1];
+	bool vm = rd->what == SNAPSHOT_WHAT_VM;
+	int r = take_string(rd, o, where, "file", &l->file);
+
+	if (r == 0 && !is_file_name(l->file) && !(vm && l->file[0] == '/'))
+		r = wrong(rd, where, "file", "is not the name of a file in the snapshot's directory");
+	if (r == 0)
+		r = take_u64(rd, o, where, "size", 0, INT64_MAX, &l->size);
+	if (r == 0)
+		r = take_hex(rd, o, where, "index_hash", SNAPSHOT_HASH_LEN, false, hash);
+	if (r == 0)
+		l->index_hash = strtoull(hash, NULL, 16);
+	return r < 0 ? r : take_hex(rd, o, where, "digest", SNAPSHOT_DIGEST_LEN, vm, l->digest);
+}
+
+static int take_layers(const struct reader *rd, json_t *o, const char *where, struct snapshot_disk *d)
+{
+	json_t *list = json_object_get(o, "layers");
+	char inner[64];
+
+	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_LAYERS_MAX)
+		return wrong(rd, where, "layers", "is missing or too long");
+	size_t n = json_array_size(list);
+
+	if (n && !(d->layer = calloc(n, sizeof(*d->layer))))
+		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+	for (size_t i = 0; i < n; i++) {
+		snprintf(inner, sizeof(inner), "%slayers[%zu].", where, i);
+		d->nlayers = i + 1;
+		int r = take_layer(rd, json_array_get(list, i), inner, &d->layer[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int take_kind(const struct reader *rd, json_t *o, const char *where, struct snapshot_disk *d)
+{
+	const char *kind = get_string(rd, o, where, "kind", 16);
+
+	if (!kind)
+		return -EINVAL;
+	if (!strcmp(kind, "file"))
+		d->kind = SNAPSHOT_DISK_FILE;
+	else if (!strcmp(kind, "layers"))
+		d->kind = SNAPSHOT_DISK_LAYERS;
+	else if (!strcmp(kind, "raw") && rd->what == SNAPSHOT_WHAT_VM)
+		d->kind = SNAPSHOT_DISK_RAW;
+	else
+		return wrong(rd, where, "kind", "is of no known kind");
+	return 0;
+}
+
+static int check_disk(const struct reader *rd, const char *where, const struct snapshot_disk *d)
+{
+	bool layers = d->kind == SNAPSHOT_DISK_LAYERS;
+
+	if (*d->path ? d->path[0] != '/' : !layers)
+		return wrong(rd, where, "path", "is not an absolute path");
+	if (d->nlayers && !layers)
+		return wrong(rd, where, "layers", "is not empty for a disk without layers");
+	/* What is not used has one value. */
+	if (!*d->path && (d->path_size || d->path_mtime_ns || *d->image))
+		return wrong(rd, where, "path_size", "describes no file");
+	return 0;
+}
+
+static int take_disk(const struct reader *rd, json_t *o, size_t number, struct snapshot_disk *d)
+{
+	char where[32];
+	uint64_t n = 0, mtime = 0;
+
+	snprintf(where, sizeof(where), "disks[%zu].", number);
+	int r = take_u64(rd, o, where, "number", number, number, &n);
+
+	if (r == 0)
+		r = take_kind(rd, o, where, d);
+	if (r == 0)
+		r = take_u64(rd, o, where, "size", 512, INT64_MAX, &d->size);
+	if (r == 0 && d->size % 512)
+		r = wrong(rd, where, "size", "is not a multiple of 512");
+	if (r == 0)
+		r = take_string(rd, o, where, "path", &d->path);
+	if (r == 0)
+		r = take_u64(rd, o, where, "path_size", 0, INT64_MAX, &d->path_size);
+	if (r == 0)
+		r = take_u64(rd, o, where, "path_mtime_ns", 0, INT64_MAX, &mtime);
+	d->path_mtime_ns = (int64_t)mtime;
+	if (r == 0)
+		r = take_string(rd, o, where, "image", &d->image);
+	if (r == 0)
+		r = take_layers(rd, o, where, d);
+	return r < 0 ? r : check_disk(rd, where, d);
+}
+
+static int take_disks(const struct reader *rd, json_t *o, struct snapshot_manifest *m)
+{
+	json_t *list = json_object_get(o, "disks");
+
+	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_DISKS_MAX)
+		return wrong(rd, "", "disks", "is missing or too long");
+	size_t n = json_array_size(list);
+
+	if (n && !(m->disk = calloc(n, sizeof(*m->disk))))
+		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+	for (size_t i = 0; i < n; i++) {
+		m->ndisks = i + 1;
+		int r = take_disk(rd, json_array_get(list, i), i, &m->disk[i]);
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* ---- the machine ---- */
+
+/* NAME[,KEY[=VALUE]...] with values that are no paths: whoever made the snapshot chooses no files of the host. */
+static bool is_plain_device(const char *s)
+{
+	static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+	size_t n = strspn(s, word);
+
+	if (n == 0 || (n == 3 && !strncmp(s, "blk", 3)))
+		return false;
+	for (s += n; *s; s += n) {
+		if (*s++ != ',')
+			return false;
+		n = strspn(s, word);
+		if (n == 0)
+			return false;
+		s += n;
+		n = 0;
+		if (*s != '=')
+			continue;
+		s++;
+		n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-");
+		if (*s == '.')
+			return false;
+	}
+	return true;
+}
+
+static int take_machine(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	json_t *o = json_object_get(root, "machine"), *list = json_object_get(o, "devices");
+	int r = take_u64(rd, o, "machine.", "cpus", 1, VM_MAX_VCPUS, &m->cpus);
+
+	if (r == 0)
+		r = take_u64(rd, o, "machine.", "memory", MEM_MIN, MEM_MAX, &m->memory);
+	if (r == 0 && m->memory % MIB(1))
+		r = wrong(rd, "machine.", "memory", "is not a multiple of 1 MiB");
+	if (r == 0)
+		r = take_string(rd, o, "machine.", "cmdline", &m->cmdline);
+	if (r < 0)
+		return r;
+	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_DEVICES_MAX)
+		return wrong(rd, "machine.", "devices", "is missing or too long");
+	size_t n = json_array_size(list);
+
+	if (n && !(m->device = calloc(n, sizeof(*m->device))))
+		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+	for (size_t i = 0; i < n; i++) {
+		const char *s = json_string_value(json_array_get(list, i));
+
+		if (!s || strlen(s) > SNAPSHOT_STRING_MAX || (rd->what == SNAPSHOT_WHAT_SNAPSHOT && !is_plain_device(s)))
+			return wrong(rd, "machine.", "devices", "has an entry that is no device");
+		m->device[i] = strdup(s);
+		m->ndevices = i + 1;
+		if (!m->device[i])
+			return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+	}
+	return 0;
+}
+
+static int take_cpu(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	json_t *o = json_object_get(root, "cpu");
+	const char *vendor = get_string(rd, o, "cpu.", "vendor", sizeof(m->cpu.vendor) - 1);
+	uint64_t family = 0, model = 0, stepping = 0;
+	int r = vendor ? take_u64(rd, o, "cpu.", "family", 0, UINT32_MAX, &family) : -EINVAL;
+
+	if (r == 0)
+		r = take_u64(rd, o, "cpu.", "model", 0, UINT32_MAX, &model);
+	if (r == 0)
+		r = take_u64(rd, o, "cpu.", "stepping", 0, UINT32_MAX, &stepping);
+	if (r == 0)
+		r = take_hex(rd, o, "cpu.", "features", SNAPSHOT_HASH_LEN, true, m->cpu.features);
+	if (r < 0)
+		return r;
+	strcpy(m->cpu.vendor, vendor);
+	m->cpu.family = (uint32_t)family;
+	m->cpu.model = (uint32_t)model;
+	m->cpu.stepping = (uint32_t)stepping;
+	return take_string(rd, root, "", "kvm", &m->kvm);
+}
+
+/* ---- the rest ---- */
+
+static int take_file(const struct reader *rd, json_t *files, const char *name, bool hashed, struct snapshot_file *f)
+{
+	char where[32];
+	json_t *o = json_object_get(files, name);
+	bool vm = rd->what == SNAPSHOT_WHAT_VM;
+
+	snprintf(where, sizeof(where), "files.%s.", name);
+	int r = take_u64(rd, o, where, "size", 0, INT64_MAX, &f->size);
+
+	if (r == 0)
+		r = take_hex(rd, o, where, "xxh3", SNAPSHOT_HASH_LEN, vm || !hashed, f->hash);
+	if (r == 0 && !hashed && f->hash[0])
+		r = wrong(rd, where, "xxh3", "is not empty");
+	return r;
+}
+
+static int take_files(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	json_t *files = json_object_get(root, "files");
+	int r = take_file(rd, files, SNAPSHOT_STATE, true, &m->state);
+
+	if (r == 0)
+		r = take_file(rd, files, SNAPSHOT_RAM, false, &m->ram);
+	if (r == 0)
+		r = take_file(rd, files, SNAPSHOT_RAM_INDEX, true, &m->ram_index);
+	return r < 0 ? r : take_u64(rd, root, "", "zstd_level", 0, 22, &m->level);
+}
+
+static int take_vm(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	const struct {
+		const char *key;
+		char **to;
+	} strings[] = { { "image", &m->image }, { "user", &m->user }, { "cwd", &m->cwd }, { "kernel", &m->kernel },
+			{ "hostname", &m->hostname } };
+	json_t *o = json_object_get(root, "vm");
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(strings) && r == 0; i++)
+		r = take_string(rd, o, "vm.", strings[i].key, strings[i].to);
+	return r;
+}
+
+static int take_identity(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	json_t *parent = json_object_get(root, "parent");
+	bool vm = rd->what == SNAPSHOT_WHAT_VM;
+	uint64_t created = 0;
+	int r = take_string(rd, root, "", "coffer", &m->version);
+
+	if (r == 0)
+		r = take_hex(rd, root, "", "id", SNAPSHOT_ID_LEN, vm, m->id);
+	if (r == 0 && vm && m->id[0])
+		r = wrong(rd, "", "id", "is not empty");
+	if (r == 0)
+		r = take_u64(rd, root, "", "created_ms", 0, INT64_MAX, &created);
+	m->created_ms = (int64_t)created;
+	if (r == 0)
+		r = take_hex(rd, parent, "parent.", "id", SNAPSHOT_ID_LEN, true, m->parent_id);
+	return r < 0 ? r : take_string(rd, parent, "parent.", "path", &m->parent_path);
+}
+
+static int take_all(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+{
+	const char *what = get_string(rd, root, "", "what", 16);
+	uint64_t format = 0;
+
+	if (!what)
+		return -EINVAL;
+	int r = take_u64(rd, root, "", "format", 1, INT64_MAX, &format);
+
+	if (r < 0)
+		return r;
+	if (format > SNAPSHOT_FORMAT)
+		return err_set(rd->err, -ENOTSUP, "%s: format %" PRIu64 " is newer than this version of Coffer (%s) can read, up to %d: use the version that wrote it",
+			       rd->name, format, COFFER_VERSION, SNAPSHOT_FORMAT);
+	if (strcmp(what, rd->what == SNAPSHOT_WHAT_VM ? "vm" : "snapshot") != 0)
+		return wrong(rd, "", "what", "says that it is something else");
+	m->what = rd->what;
+	r = take_identity(rd, root, m);
+	if (r == 0)
+		r = take_machine(rd, root, m);
+	if (r == 0)
+		r = take_cpu(rd, root, m);
+	if (r == 0)
+		r = take_disks(rd, root, m);
+	if (r == 0)
+		r = take_files(rd, root, m);
+	return r < 0 ? r : take_vm(rd, root, m);
+}
+
+int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len, struct snapshot_manifest *ret,
+			    struct err *err)
+{
+	const struct reader rd = { name, what, err };
+	struct snapshot_manifest m = { 0 };
+	json_error_t e;
+
+	if (len > SNAPSHOT_MANIFEST_MAX)
+		return err_set(err, -EINVAL, "%s: larger than %d bytes: it was not written by Coffer", name, SNAPSHOT_MANIFEST_MAX);
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
+
+	if (!root)
+		return err_set(err, -EINVAL, "%s line %d: %s: the file is damaged", name, e.line, e.text);
+	int r = take_all(&rd, root, &m);
+
+	json_decref(root);
+	_cleanup_free_ char *same = r == 0 ? snapshot_manifest_format(&m) : NULL;
+
+	if (r == 0 && !same)
+		r = err_set(err, -ENOMEM, "%s: out of memory", name);
+	if (r == 0 && (strlen(same) != len || memcmp(same, text, len) != 0))
+		r = err_set(err, -EINVAL, "%s: its checksum is wrong: the file is damaged or was edited", name);
+	if (r < 0) {
+		snapshot_manifest_finish(&m);
+		return r;
+	}
+	*ret = m;
+	return 0;
+}
