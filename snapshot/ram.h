@@ -55,7 +55,8 @@ struct ram_writer_stats {
 struct ram_writer; /* opaque */
 
 int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, struct err *err);
-/* Look at the pages whose bit is set (bit n of the array: page n; 64-bit words) and store them, on all threads of `ws`, and wait.
+/* (ws may be NULL in what follows: the calling thread alone.)
+ * Look at the pages whose bit is set (bit n of the array: page n; 64-bit words) and store them, on all threads of `ws`, and wait.
  * May be called many times, with the guest running: a chunk is stored again with all pages given for it so far, and
  * what it had before is forgotten. A page that the guest writes meanwhile must be given again. 0 or -errno (-ENOSPC, -EIO ...)
  * with a text. Not for two callers at once. */
@@ -91,15 +92,18 @@ int ram_image_flatten(struct ram_image *im, int data_fd, int index_fd, int level
 
 /*
  * Pages arrive through userfaultfd: those in `order` first, then what the guest asks for at once and the rest in the background.
- * The thread that serves faults is `server` (a struct workers of one thread), the background uses `ws`.
- * uffd: opened before isolation (ram_lazy_open_uffd), owned from here on.
- * order_in (or -1): le32 chunk numbers, any length, unknown ones ignored. order_out (or -1): chunks are appended as the guest first asks for them.
+ * The thread that serves faults is `server` (a struct workers of one thread), the background uses `fillers` (NULL: none, then only
+ * what is asked for arrives).
+ * uffd: opened before isolation (ram_lazy_open_uffd).
+ * order_in (or -1): le32 chunk numbers, any length, unknown ones ignored; read by ram_lazy_start. order_out (or -1): the
+ * same, written as the guest first asks for chunks that hold anything (not those that were there in time); in blocks, the last
+ * when all pages have arrived or at ram_lazy_stop. Both are borrowed.
  * on_damage is called once, from the serving or a background thread, when a frame is damaged or cannot be read; the
  * waiting vCPUs stay where they are: the process is to end.
  */
 struct ram_lazy;
 struct ram_lazy_config {
-	struct ram_image *image; /* owned from here on */
+	struct ram_image *image; /* this and uffd: owned by ram_lazy_start, also when it fails */
 	struct mem *mem;
 	struct workers *server, *fillers;
 	int uffd, order_in, order_out;
@@ -109,6 +113,6 @@ struct ram_lazy_config {
 int ram_lazy_open_uffd(struct err *err); /* descriptor or -errno with what the administrator can do */
 int ram_lazy_start(const struct ram_lazy_config *c, struct ram_lazy **ret, struct err *err);
 bool ram_lazy_is_complete(const struct ram_lazy *l); /* every page has arrived; uffd is gone */
-/* Wait for that: before a snapshot of this VM. 0 or -errno. */
+/* Wait for that: before a snapshot of this VM. 0; -EIO after damage, -ECANCELED when it was stopped. */
 int ram_lazy_complete(struct ram_lazy *l, struct err *err);
 void ram_lazy_stop(struct ram_lazy *l); /* end the threads' work and free; accepts NULL; only when no vCPU will run again, or complete */
