@@ -33,7 +33,7 @@ CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -M
 LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
 PKG_VMM := liburing libzstd
-PKG_HOST := jansson libzstd liblzma ext2fs com_err
+PKG_HOST := jansson libzstd liblzma ext2fs com_err libcrypto
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
@@ -91,8 +91,8 @@ $(LIBCORE) $(LIBVMM) $(LIBHOST) $(HARNESS):
 
 $(B)/coffer-vmm: $(B)/vmm/main.o $(LIBVMM) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_VMM))
-$(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBCORE)
-	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST))
+$(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBVMM) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST) $(PKG_VMM))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP

@@ -23,9 +23,9 @@
 #include <time.h>
 
 #include "host/file.h"
+#include "host/sha256.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
-#include "lib/sha256.h"
 #include "lib/util.h"
 
 enum { ARGUMENTS_MAX = 64, APT_OPTIONS_MAX = 24, INCLUDE_MAX = 4096, APT_CONFIG_MAX = 512 << 10 };
@@ -90,7 +90,8 @@ static void name_cache(struct recipe *r)
 	sha256_init(&s);
 	sha256_update(&s, text, strlen(text));
 	sha256_update(&s, r->sources, strlen(r->sources));
-	sha256_final(&s, digest);
+	if (sha256_final(&s, digest) < 0)
+		return; /* nothing is kept */
 	sha256_hex(digest, hex);
 	snprintf(r->cache, sizeof(r->cache), "%s/%s-%.24s.tar.zst", dir, r->suite, hex);
 }

@@ -14,8 +14,8 @@
 #include <time.h>
 
 #include "host/file.h"
+#include "host/sha256.h"
 #include "lib/fd.h"
-#include "lib/sha256.h"
 #include "lib/util.h"
 
 enum { LIST_MAX = 4096, HASH_BUFFER = 1 << 20 };
@@ -80,15 +80,12 @@ void image_draft_end(struct image_draft *d)
 }
 
 /* Holes are hashed without being read. */
-static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
+static int hash_content(struct sha256 *s, int fd, uint64_t size, struct progress *p, struct err *err)
 {
 	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER), *zeros = calloc(1, HASH_BUFFER);
-	uint8_t digest[SHA256_SIZE];
-	struct sha256 s;
 
 	if (buffer == NULL || zeros == NULL)
 		return err_set(err, -ENOMEM, "no memory for the checksum");
-	sha256_init(&s);
 	for (uint64_t at = 0; at < size;) {
 		off_t next = lseek(fd, (off_t)at, SEEK_DATA);
 		uint64_t data = next < 0 ? (errno == ENXIO ? size : at) : (uint64_t)next;
@@ -98,15 +95,29 @@ static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct pr
 
 		if (n < 0 || (size_t)n != want)
 			return err_errno(err, n < 0 ? (int)n : -EIO, "read the new image");
-		sha256_update(&s, data > at ? zeros : buffer, want);
+		sha256_update(s, data > at ? zeros : buffer, want);
 		at += want;
 		r = progress_bytes(p, at, size, err);
 		if (r < 0)
 			return r;
 	}
-	sha256_final(&s, digest);
-	sha256_hex(digest, hex);
 	return 0;
+}
+
+static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
+{
+	uint8_t digest[SHA256_SIZE];
+	struct sha256 s;
+
+	sha256_init(&s);
+	int r = hash_content(&s, fd, size, p, err);
+
+	if (r == 0 && (r = sha256_final(&s, digest)) < 0)
+		err_errno(err, r, "checksum");
+	sha256_finish(&s);
+	if (r == 0)
+		sha256_hex(digest, hex);
+	return r;
 }
 
 /* Take the exclusive lock of an image, so that no VM uses or begins to use it. *ret_fd is -1 when it has no disk.

@@ -26,8 +26,8 @@
 #include "host/cpio.h"
 #include "host/file.h"
 #include "host/modules.h"
+#include "host/sha256.h"
 #include "lib/fd.h"
-#include "lib/sha256.h"
 #include "lib/util.h"
 
 enum {
@@ -249,7 +249,11 @@ int initramfs_build(const char *agent_path, const char *kernel_path, char *out_p
 	}
 	sha256_init(&hash);
 	sha256_update(&hash, c.data, c.size);
-	sha256_final(&hash, digest);
+	r = sha256_final(&hash, digest);
+	if (r < 0) {
+		cpio_finish(&c);
+		return err_errno(err, r, "checksum");
+	}
 	sha256_hex(digest, hex);
 	n = snprintf(out_path, out_len, "%s/%.32s.cpio", cache, hex);
 	if (n < 0 || (size_t)n >= out_len) {
