@@ -20,9 +20,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "devices/backend/lsmt.h"
 #include "lib/util.h"
 
 #define STATE_SELF struct virtio_blk_state
@@ -38,6 +40,7 @@ struct blk_options {
 	char *aio;
 	char *backend;
 	uint64_t size;
+	char *layers, *base, *top;
 };
 
 static const struct opt blk_options[] = {
@@ -48,9 +51,12 @@ static const struct opt blk_options[] = {
 	OPT_STRING(struct blk_options, cache, "cache", 0, "MODE",
 		   "writeback (default), writethrough, none (O_DIRECT), or unsafe (flush does nothing)"),
 	OPT_STRING(struct blk_options, aio, "aio", 0, "HOW", "io_uring or threads (default: io_uring where it works)"),
-	OPT_STRING(struct blk_options, backend, "backend", 0, "NAME", "file (default), memory, or null (reads zeros)"),
+	OPT_STRING(struct blk_options, backend, "backend", 0, "NAME", "file (default), layers, memory, or null (reads zeros)"),
 	OPT_SIZE(struct blk_options, size, "size", 0, "SIZE", BLOCK_SECTOR, 1ull << 62, 1,
-		 "size of a memory or null disk"),
+		 "size of a memory or null disk, or of one whose layers come later"),
+	OPT_STRING(struct blk_options, layers, "layers", 0, "FD:FD...", "sealed layers, lowest first, by inherited descriptors"),
+	OPT_STRING(struct blk_options, base, "base", 0, "FD", "raw image below all layers"),
+	OPT_STRING(struct blk_options, top, "top", 0, "FD:FD", "writable layer: data file and index file"),
 	OPT_END,
 };
 
@@ -201,6 +207,48 @@ static int blk_check(struct device *d, struct err *err)
 	return 0;
 }
 
+/* "3:4:5": returns how many, at most max. */
+static int parse_fds(const char *text, const char *name, int *ret, int max, struct err *err)
+{
+	const char *p = text;
+	int n = 0;
+
+	for (;;) {
+		char *end;
+		unsigned long v = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : ULONG_MAX;
+
+		if (v > INT_MAX || (*end && *end != ':'))
+			return err_set(err, -EINVAL, "%s '%s': numbers of descriptors with colons between are needed", name, text);
+		if (n == max)
+			return err_set(err, -EINVAL, "%s '%s': %d descriptors at most", name, text, max);
+		ret[n++] = (int)v;
+		if (!*end)
+			return n;
+		p = end + 1;
+	}
+}
+
+/* What layers=, base= and top= say. 1 when they say anything. fds: room for LSMT_LAYERS_MAX. */
+static int parse_stack(const struct blk_options *o, int *fds, struct block_stack *ret, struct err *err)
+{
+	int top[2] = { -1, -1 }, r = 0;
+
+	*ret = (struct block_stack){ .base_fd = -1, .layer_fd = fds };
+	if (o->layers)
+		r = ret->nlayers = parse_fds(o->layers, "layers", fds, LSMT_LAYERS_MAX, err);
+	if (r >= 0 && o->base)
+		r = parse_fds(o->base, "base", &ret->base_fd, 1, err);
+	if (r >= 0 && o->top)
+		r = parse_fds(o->top, "top", top, 2, err);
+	if (r < 0)
+		return r;
+	if (o->top && r != 2)
+		return err_set(err, -EINVAL, "top '%s': data file and index file are needed, FD:FD", o->top);
+	ret->top_data_fd = top[0];
+	ret->top_index_fd = top[1];
+	return o->layers || o->base || o->top;
+}
+
 static int blk_open(struct device *d, const void *options, struct err *err)
 {
 	const struct blk_options *o = options;
@@ -214,7 +262,8 @@ static int blk_open(struct device *d, const void *options, struct err *err)
 		.cache = o->cache,
 		.aio = o->aio,
 	};
-	int r;
+	int fds[LSMT_LAYERS_MAX], r;
+	struct block_stack stack;
 
 	h->nqueues = o->queues ? (uint16_t)o->queues : 1;
 	h->nslots = (uint32_t)h->nqueues * BLK_QUEUE_SIZE;
@@ -226,6 +275,11 @@ static int blk_open(struct device *d, const void *options, struct err *err)
 			return err_set(err, -EINVAL, "serial '%s' has %zu characters: use at most %d", o->serial, n, BLK_SERIAL_LEN);
 		memcpy(h->serial, o->serial, n);
 	}
+	r = parse_stack(o, fds, &stack, err);
+	if (r < 0)
+		return r;
+	if (r)
+		c.stack = &stack;
 	r = block_open(&c, &h->block, err);
 	if (r < 0)
 		return r;
@@ -269,6 +323,30 @@ int virtio_blk_resize(struct device *d, uint64_t bytes, struct err *err)
 		blk->state.capacity = blk->host.block->size / BLOCK_SECTOR;
 		virtio_signal_config(&blk->vd);
 	}
+	device_unlock(d);
+	return r;
+}
+
+struct block *virtio_blk_block(struct device *d)
+{
+	return d->ops == &virtio_blk_device ? from_device(d)->host.block : NULL;
+}
+
+int virtio_blk_attach(struct device *d, const struct block_stack *s, struct err *err)
+{
+	struct block *b = virtio_blk_block(d);
+	int r;
+
+	if (!b || !block_is_layers(b))
+		return err_set(err, -ENOTSUP, "%s is not a disk of layers", d->name);
+	device_lock(d);
+	block_drain(b);
+	b->note[0] = 0;
+	r = block_layers_attach(b, s, err);
+	if (r < 0)
+		err_prefix(err, "%s: ", d->name);
+	else if (b->note[0])
+		log_line(&d->vm->log, LOG_WARN, "%s: %s", d->name, b->note);
 	device_unlock(d);
 	return r;
 }

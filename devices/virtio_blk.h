@@ -137,6 +137,11 @@ extern const struct device_ops virtio_blk_device;
  * takes the device lock. -ENOTSUP when d is no disk. */
 int virtio_blk_resize(struct device *d, uint64_t bytes, struct err *err);
 
+/* A disk's stack of layers, block_layers_attach under the device lock. Main thread. -ENOTSUP when d is no disk of layers. */
+int virtio_blk_attach(struct device *d, const struct block_stack *s, struct err *err);
+/* The backend, for snapshots: to be used under the device lock only. NULL when d is no disk. */
+struct block *virtio_blk_block(struct device *d);
+
 /* Between the two files. */
 bool virtio_blk_is_writeback(const struct virtio_blk *blk); /* does a completed write wait for a flush? */
 void virtio_blk_serve(struct virtio_blk *blk, uint32_t q);

@@ -11,17 +11,23 @@ int block_open(const struct block_config *c, struct block **ret, struct err *err
 	const char *name = c->backend ? c->backend : "file";
 	bool file = strcmp(name, "file") == 0;
 
-	if (!file && strcmp(name, "memory") != 0 && strcmp(name, "null") != 0)
-		return err_set(err, -EINVAL, "backend '%s' is unknown: use file, memory or null", name);
+	bool layers = strcmp(name, "layers") == 0;
+
+	if (!file && !layers && strcmp(name, "memory") != 0 && strcmp(name, "null") != 0)
+		return err_set(err, -EINVAL, "backend '%s' is unknown: use file, layers, memory or null", name);
+	if (!layers && c->stack)
+		return err_set(err, -EINVAL, "backend '%s' has no layers, base or top: use backend=layers", name);
 	if (file && !c->path)
 		return err_set(err, -EINVAL, "no image: give path=FILE");
 	if (!file && c->path)
 		return err_set(err, -EINVAL, "backend '%s' takes size=SIZE, not a path ('%s')", name, c->path);
 	if (file && c->size)
-		return err_set(err, -EINVAL, "'%s': size= is for backend=memory and backend=null", c->path);
-	if (!file && (c->size == 0 || c->size % BLOCK_SECTOR))
+		return err_set(err, -EINVAL, "'%s': size= is for backend=memory, null and layers", c->path);
+	if (!file && ((c->size == 0 && !c->stack) || c->size % BLOCK_SECTOR))
 		return err_set(err, -EINVAL, "backend '%s': size %" PRIu64 " is not a positive multiple of %d", name,
 			       c->size, BLOCK_SECTOR);
+	if (layers)
+		return block_layers_open(c, ret, err);
 	if (strcmp(name, "null") == 0)
 		return block_null_open(c, ret, err);
 	return block_file_open(c, ret, err);

@@ -24,6 +24,7 @@
 
 #include "lib/err.h"
 
+struct block_stack;
 struct vm;
 
 enum { BLOCK_SECTOR = 512, BLOCK_SECTOR_SHIFT = 9 };
@@ -33,6 +34,7 @@ enum block_op { BLOCK_READ, BLOCK_WRITE, BLOCK_FLUSH, BLOCK_DISCARD, BLOCK_WRITE
 enum {
 	BLOCK_F_DURABLE = 1, /* WRITE, WRITE_ZEROES: on stable storage before done */
 	BLOCK_F_UNMAP = 2,   /* WRITE_ZEROES: may give the space back */
+	BLOCK_F_DIRECT = 4,  /* a backend's: `file` bypasses the page cache, file 0 is the same with it */
 };
 
 struct block_request {
@@ -48,8 +50,9 @@ struct block_request {
 	uint64_t pos, left;
 	struct iovec fill;
 	int result;
+	uint32_t parts;
+	uint16_t file;
 	uint8_t step;
-	uint8_t file;
 };
 enum { BLOCK_IOV_MAX = 1024 };
 
@@ -82,6 +85,7 @@ struct block_config {
 	const char *cache;   /* "writeback" (NULL), "writethrough", "none" (O_DIRECT), "unsafe" (flush does nothing) */
 	const char *aio;     /* "auto" (NULL: io_uring, else threads), "io_uring", "threads" */
 	uint32_t depth;      /* requests in flight at most */
+	const struct block_stack *stack; /* layers: attached at once; NULL: later */
 };
 
 /* Open one: the only step that takes names. 0 or -errno with a text that names the path. */

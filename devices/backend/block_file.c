@@ -69,8 +69,11 @@ static void file_submit(struct block *b, struct block_request *r)
 		return;
 	}
 	r->file = FILE_CACHED;
+	r->flags &= ~(uint32_t)BLOCK_F_DIRECT;
 	if (f->direct_fd >= 0 && (r->op == BLOCK_READ || r->op == BLOCK_WRITE) && is_aligned(r))
 		r->file = FILE_DIRECT;
+	if (r->file == FILE_DIRECT)
+		r->flags |= BLOCK_F_DIRECT;
 	if (f->unsafe)
 		r->flags &= ~(uint32_t)BLOCK_F_DURABLE;
 	f->io->ops->submit(f->io, r);
@@ -314,47 +317,23 @@ static int open_memory(struct block_file *f, uint64_t size, struct err *err)
 
 static int open_engine(struct block_file *f, const struct block_config *c, struct err *err)
 {
-	int files[BLOCK_IO_FILES] = { f->io_fd, f->direct_fd };
-	int n = f->direct_fd >= 0 ? 2 : 1;
-	const char *aio = c->aio ? c->aio : "auto";
-	struct err why = ERR_INIT;
-	int r;
+	const int files[] = { f->io_fd, f->direct_fd };
 
 	f->b.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (f->b.event_fd < 0)
 		return err_errno(err, -errno, "eventfd");
-	if (strcmp(aio, "threads") == 0)
-		return block_threads_open(files, n, f->b.event_fd, &f->io, err);
-	r = block_uring_open(files, n, f->b.event_fd, c->depth, &f->io, &why);
-	if (r >= 0)
-		return r;
-	if (strcmp(aio, "io_uring") == 0)
-		return err_set(err, r, "aio=io_uring: %s (aio=threads works everywhere)", why.text);
-	if (!f->b.note[0])
-		snprintf(f->b.note, sizeof(f->b.note), "no io_uring on this host (%.160s): threads instead", why.text);
-	return block_threads_open(files, n, f->b.event_fd, &f->io, err);
-}
-
-static bool is_one_of(const char *s, const char *const *list)
-{
-	for (; *list; list++)
-		if (strcmp(s, *list) == 0)
-			return true;
-	return false;
+	return block_io_open(c, &f->b, c->depth, files, f->direct_fd >= 0 ? 2 : 1, &f->io, err);
 }
 
 int block_file_open(const struct block_config *c, struct block **ret, struct err *err)
 {
-	static const char *const caches[] = { "writeback", "writethrough", "none", "unsafe", NULL };
-	static const char *const aios[] = { "auto", "io_uring", "threads", NULL };
 	const char *cache = c->cache ? c->cache : "writeback";
 	struct block_file *f;
 	int r;
 
-	if (!is_one_of(cache, caches))
-		return err_set(err, -EINVAL, "cache '%s' is unknown: use writeback, writethrough, none or unsafe", cache);
-	if (c->aio && !is_one_of(c->aio, aios))
-		return err_set(err, -EINVAL, "aio '%s' is unknown: use auto, io_uring or threads", c->aio);
+	r = block_io_check(c, err);
+	if (r < 0)
+		return r;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return err_errno(err, -ENOMEM, "disk");

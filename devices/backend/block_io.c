@@ -13,6 +13,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "lib/util.h"
 
@@ -24,6 +26,45 @@ static const uint8_t zeros[ZERO_BYTES];
 static const struct iovec zero_iov[ZERO_IOVS] = {
 	[0 ... ZERO_IOVS - 1] = { .iov_base = (void *)zeros, .iov_len = ZERO_BYTES },
 };
+
+static bool is_one_of(const char *s, const char *const *list)
+{
+	for (; *list; list++)
+		if (strcmp(s, *list) == 0)
+			return true;
+	return false;
+}
+
+int block_io_check(const struct block_config *c, struct err *err)
+{
+	static const char *const caches[] = { "writeback", "writethrough", "none", "unsafe", NULL };
+	static const char *const aios[] = { "auto", "io_uring", "threads", NULL };
+
+	if (c->cache && !is_one_of(c->cache, caches))
+		return err_set(err, -EINVAL, "cache '%s' is unknown: use writeback, writethrough, none or unsafe", c->cache);
+	if (c->aio && !is_one_of(c->aio, aios))
+		return err_set(err, -EINVAL, "aio '%s' is unknown: use auto, io_uring or threads", c->aio);
+	return 0;
+}
+
+int block_io_open(const struct block_config *c, struct block *b, uint32_t depth, const int *files, int nfiles,
+		  struct block_io **ret, struct err *err)
+{
+	const char *aio = c->aio ? c->aio : "auto";
+	struct err why = ERR_INIT;
+	int r;
+
+	if (strcmp(aio, "threads") == 0)
+		return block_threads_open(files, nfiles, b->event_fd, ret, err);
+	r = block_uring_open(files, nfiles, b->event_fd, depth, ret, &why);
+	if (r >= 0)
+		return r;
+	if (strcmp(aio, "io_uring") == 0)
+		return err_set(err, r, "aio=io_uring: %s (aio=threads works everywhere)", why.text);
+	if (!b->note[0])
+		snprintf(b->note, sizeof(b->note), "no io_uring on this host (%.160s): threads instead", why.text);
+	return block_threads_open(files, nfiles, b->event_fd, ret, err);
+}
 
 void block_io_begin(struct block_request *r)
 {
@@ -133,7 +174,8 @@ bool block_io_took(struct block_request *r, int64_t res)
 		r->step = STEP_FILL;
 		return false;
 	}
-	if (res == -EINVAL && r->file) {
+	if (res == -EINVAL && (r->flags & BLOCK_F_DIRECT)) {
+		r->flags &= ~(uint32_t)BLOCK_F_DIRECT;
 		r->file = 0;
 		return false;
 	}

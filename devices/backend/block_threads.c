@@ -216,6 +216,15 @@ static void threads_drain(struct block_io *io)
 	}
 }
 
+/* A worker that sees a request of this place took it under the lock, after it was submitted, after this. */
+static int threads_set_file(struct block_io *io, unsigned index, int fd)
+{
+	if (index >= BLOCK_IO_FILES)
+		return -EINVAL;
+	io->file[index] = fd;
+	return 0;
+}
+
 static void threads_close(struct block_io *io)
 {
 	struct block_threads *t = threads_of(io);
@@ -238,6 +247,7 @@ static const struct block_io_ops threads_ops = {
 	.complete = threads_complete,
 	.drain = threads_drain,
 	.start = threads_start,
+	.set_file = threads_set_file,
 	.close = threads_close,
 };
 
@@ -249,8 +259,8 @@ int block_threads_open(const int *files, int nfiles, int event_fd, struct block_
 		return err_errno(err, -ENOMEM, "disk threads");
 	t->io.ops = &threads_ops;
 	t->io.event_fd = event_fd;
-	for (int i = 0; i < nfiles; i++)
-		t->io.file[i] = files[i];
+	for (int i = 0; i < BLOCK_IO_FILES; i++)
+		t->io.file[i] = i < nfiles ? files[i] : -1;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_cond_init(&t->work, NULL);
 	pthread_cond_init(&t->idle, NULL);

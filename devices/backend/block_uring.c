@@ -4,7 +4,7 @@
  *
  * io_uring carries out operations that the system call filters never see. So the ring is made disabled, restricted,
  * then enabled: only reads, writes, syncs and fallocate, and only on the files registered before; nothing can be
- * registered any more. A monitor that was taken over can do no more with the ring than it could with the files.
+ * registered any more, except, where places were left empty, files for places. A monitor that was taken over can do no more with the ring than it could with the files.
  *
  * How it works: requests wait in a list; kick turns each into a submission entry and makes one system call. What the
  * page cache had is complete when it returns and is finished at once, with the completion event switched off meanwhile.
@@ -14,7 +14,7 @@
  * When the kernel will not take entries (out of memory for the moment), event_fd is signalled so that the main loop
  * comes back. Threads: as block.h. Trust: completions come from the kernel; user_data are our own pointers.
  */
-/* syscalls(main): io_uring_enter read write */
+/* syscalls(main): io_uring_enter io_uring_register(1=IORING_REGISTER_FILES_UPDATE) read write */
 /* syscalls(vcpu): io_uring_enter write */
 #include "devices/backend/block_uring.h"
 
@@ -170,6 +170,15 @@ static void uring_drain(struct block_io *io)
 	}
 }
 
+static int uring_set_file(struct block_io *io, unsigned index, int fd)
+{
+	struct io_uring_files_update up = { .offset = index, .fds = (uint64_t)(uintptr_t)&fd };
+
+	if (syscall(SYS_io_uring_register, uring_of(io)->ring.ring_fd, IORING_REGISTER_FILES_UPDATE, &up, 1) < 0)
+		return -errno;
+	return 0;
+}
+
 static void uring_close(struct block_io *io)
 {
 	struct block_uring *u = uring_of(io);
@@ -184,10 +193,11 @@ static const struct block_io_ops uring_ops = {
 	.kick = uring_kick,
 	.complete = uring_complete,
 	.drain = uring_drain,
+	.set_file = uring_set_file,
 	.close = uring_close,
 };
 
-static int restrict_ring(int fd)
+static int restrict_ring(int fd, bool may_update)
 {
 	struct io_uring_restriction res[] = {
 		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_READ },
@@ -198,10 +208,11 @@ static int restrict_ring(int fd)
 		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_FALLOCATE },
 		{ .opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED, .sqe_flags = IOSQE_FIXED_FILE },
 		{ .opcode = IORING_RESTRICTION_SQE_FLAGS_REQUIRED, .sqe_flags = IOSQE_FIXED_FILE },
+		{ .opcode = IORING_RESTRICTION_REGISTER_OP, .register_op = IORING_REGISTER_FILES_UPDATE }, /* the last */
 	};
 
 	/* By system call: liburing 2.3's shared library lacks the two wrappers. */
-	if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_RESTRICTIONS, res, ARRAY_SIZE(res)) < 0)
+	if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_RESTRICTIONS, res, ARRAY_SIZE(res) - !may_update) < 0)
 		return -errno;
 	return 0;
 }
@@ -213,6 +224,7 @@ int block_uring_open(const int *files, int nfiles, int event_fd, uint32_t depth,
 		.cq_entries = MAX(depth, (uint32_t)SQ_ENTRIES),
 	};
 	struct block_uring *u = calloc(1, sizeof(*u));
+	bool empty_places = false;
 	int r;
 
 	if (!u)
@@ -224,11 +236,13 @@ int block_uring_open(const int *files, int nfiles, int event_fd, uint32_t depth,
 		free(u);
 		return err_errno(err, r, "io_uring_setup");
 	}
+	for (int i = 0; i < nfiles; i++)
+		empty_places |= files[i] < 0;
 	r = io_uring_register_files(&u->ring, files, (unsigned)nfiles);
 	if (r >= 0)
 		r = io_uring_register_eventfd(&u->ring, event_fd);
 	if (r >= 0)
-		r = restrict_ring(u->ring.ring_fd);
+		r = restrict_ring(u->ring.ring_fd, empty_places);
 	if (r >= 0 && syscall(SYS_io_uring_register, u->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0) < 0)
 		r = -errno;
 	if (r < 0) {

@@ -81,7 +81,7 @@ static void a_transfer_of_nothing_is_an_error_not_a_loop(void **state)
 static void refused_direct_io_goes_through_the_cache(void **state)
 {
 	struct iovec iov = { memory, 512 };
-	struct block_request r = { .op = BLOCK_READ, .len = 512, .iov = &iov, .niov = 1, .file = 1 };
+	struct block_request r = { .op = BLOCK_READ, .len = 512, .iov = &iov, .niov = 1, .file = 1, .flags = BLOCK_F_DIRECT };
 
 	(void)state;
 	block_io_begin(&r);

@@ -206,7 +206,7 @@ static void options_that_contradict_are_refused(void **state)
 		struct block_config c;
 		const char *text;
 	} cases[] = {
-		{ { .backend = "tape" }, "'tape' is unknown: use file, memory or null" },
+		{ { .backend = "tape" }, "'tape' is unknown: use file, layers, memory or null" },
 		{ { 0 }, "give path=FILE" },
 		{ { .backend = "memory", .path = "x" }, "takes size=SIZE" },
 		{ { .backend = "memory" }, "not a positive multiple of 512" },

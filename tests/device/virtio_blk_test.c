@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* virtio-blk: what a well-behaved driver sees. Each data test runs with both engines and with O_DIRECT. */
+/* virtio-blk: what a well-behaved driver sees. Each data test runs with both engines, with O_DIRECT, and over layers. */
 #include "tests/device/blk_driver.h"
+
+#include "devices/backend/lsmt.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,6 +21,34 @@ static int setup_file(void **state)
 	memset(&t, 0, sizeof(t));
 	blk_make_image(&t, IMAGE_SIZE);
 	snprintf(options, sizeof(options), "path=%s%s%s", t.image, extra ? "," : "", extra ? extra : "");
+	blk_setup(&t, options, ALL_WRITE);
+	*state = &t;
+	return 0;
+}
+
+static int open_unnamed(void)
+{
+	int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+/* The same image, below a writable top. */
+static int setup_layers(void **state)
+{
+	static struct blk_test t;
+	const char *extra = *state;
+	char options[128];
+	int base, data = open_unnamed(), index = open_unnamed();
+
+	memset(&t, 0, sizeof(t));
+	blk_make_image(&t, IMAGE_SIZE);
+	t.through = true;
+	base = open(t.image, O_RDONLY | O_CLOEXEC);
+	assert_true(base >= 0);
+	assert_int_equal(lsmt_create(data, index, IMAGE_SIZE, NULL, NULL, NULL), 0);
+	snprintf(options, sizeof(options), "backend=layers,base=%d,top=%d:%d,%s", base, data, index, extra);
 	blk_setup(&t, options, ALL_WRITE);
 	*state = &t;
 	return 0;
@@ -339,8 +369,11 @@ static void a_write_through_disk_is_one_for_every_driver(void **state)
 
 #define FILE_TEST(fn, options) \
 	{ #fn " (" #options ")", fn, setup_file, teardown, (void *)(options) }
+#define LAYERS_TEST(fn, options) \
+	{ #fn " (layers " #options ")", fn, setup_layers, teardown, (void *)(options) }
 #define EVERY_FILE(fn) FILE_TEST(fn, "aio=io_uring"), FILE_TEST(fn, "aio=threads"), FILE_TEST(fn, "cache=none"), \
-	FILE_TEST(fn, "cache=writethrough")
+	FILE_TEST(fn, "cache=writethrough"), LAYERS_TEST(fn, "aio=io_uring"), LAYERS_TEST(fn, "aio=threads"), \
+	LAYERS_TEST(fn, "cache=writethrough"), LAYERS_TEST(fn, "cache=unsafe")
 #define NULL_TEST(fn, options) { #fn, fn, setup_null, teardown, (void *)(options) }
 
 int main(void)
@@ -354,7 +387,9 @@ int main(void)
 		EVERY_FILE(random_requests_match_a_model),
 		EVERY_FILE(flush_succeeds),
 		FILE_TEST(flush_succeeds, "cache=unsafe"),
-		EVERY_FILE(discard_gives_the_space_back),
+		FILE_TEST(discard_gives_the_space_back, "aio=io_uring"),
+		FILE_TEST(discard_gives_the_space_back, "aio=threads"),
+		FILE_TEST(discard_gives_the_space_back, "cache=none"),
 		EVERY_FILE(write_zeroes_gives_zeros),
 		NULL_TEST(the_serial_number_is_told, "backend=null,size=1M,serial=root-1"),
 		NULL_TEST(a_serial_number_of_twenty_characters_has_no_end, "backend=null,size=1M,serial=abcdefghijklmnopqrst"),

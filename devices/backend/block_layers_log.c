@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The "layers" backend: how the top's index reaches its file.
+ *
+ * Completed writes have put their entries into the index in memory and into the log's ring. A round writes the ring out:
+ *
+ *   sync the data file - append the entries that were there when the round began - sync the index file
+ *
+ * So no entry is in the file before its data are on stable storage, and what a flush has waited for survives anything.
+ * All flushes, and all durable writes, that come while a round is under way share the next one. Steps with nothing to do
+ * are left out. A ring half full starts a round by itself; a full one makes writes wait.
+ *
+ * After sealing, the old top may have entries that no flush has asked for yet. They must be on storage before anything
+ * the new top says is: a round does the old log (`carry`) first.
+ *
+ * When a sync fails, the kernel may have dropped the data it could not write; a later success would mean nothing. From
+ * then on every flush fails. A failed append is tried again at the same place by the next round.
+ *
+ * cache=unsafe: no syncs; a flush still puts the entries into the file, so that the pair outlives the monitor.
+ */
+#include <errno.h>
+
+#include "devices/backend/block_layers.h"
+#include "lib/util.h"
+
+static uint32_t used(const struct layers_log *g)
+{
+	return (uint32_t)(g->tail - g->head);
+}
+
+bool layers_log_has_room(const struct block_layers *l, uint32_t n)
+{
+	return (uint64_t)used(&l->log[l->current]) + l->reserved + n <= LAYERS_LOG_ENTRIES;
+}
+
+void layers_log_add(struct block_layers *l, const struct lsmt_seg *s)
+{
+	struct layers_log *g = &l->log[l->current];
+	struct lsmt_seg e = *s;
+
+	e.tag = 0;
+	lsmt_entry_encode(&e, g->ring + g->tail++ % LAYERS_LOG_ENTRIES * LSMT_ENTRY_BYTES);
+}
+
+void layers_log_flush(struct block_layers *l, struct block_request *r)
+{
+	layers_append(&l->flushes, r);
+}
+
+static void end_round(struct block_layers *l, int result)
+{
+	struct block_request *r = l->batch, *next;
+
+	l->batch = NULL;
+	l->step = LAYERS_IDLE;
+	l->log_error = result;
+	l->full = false;
+	l->again = true;
+	for (; r; r = next) {
+		next = r->next;
+		r->done(r, result);
+	}
+}
+
+static void on_step(struct block_request *r, int result);
+
+static void submit_step(struct block_layers *l, enum layers_step step, enum block_op op, uint16_t place)
+{
+	l->step = step;
+	l->step_req = (struct block_request){ .op = op, .file = place, .done = on_step };
+	if (op == BLOCK_WRITE) {
+		struct layers_log *g = &l->log[l->step_log];
+		uint32_t at = (uint32_t)(g->head % LAYERS_LOG_ENTRIES), first = MIN(l->step_entries, LAYERS_LOG_ENTRIES - at);
+
+		l->step_iov[0] = (struct iovec){ g->ring + (size_t)at * LSMT_ENTRY_BYTES, (size_t)first * LSMT_ENTRY_BYTES };
+		l->step_iov[1] = (struct iovec){ g->ring, (size_t)(l->step_entries - first) * LSMT_ENTRY_BYTES };
+		l->step_req.offset = g->file_end;
+		l->step_req.len = (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
+		l->step_req.iov = l->step_iov;
+		l->step_req.niov = first < l->step_entries ? 2 : 1;
+	}
+	l->io->ops->submit(l->io, &l->step_req);
+}
+
+/* The step after `done`, or the end of the round. */
+static void next_step(struct block_layers *l, enum layers_step done)
+{
+	for (;;) {
+		struct layers_log *g = &l->log[l->step_log];
+
+		switch (done) {
+		case LAYERS_IDLE:
+			l->step_entries = used(g);
+			if (g->data_dirty && !l->unsafe) {
+				g->data_dirty = false; /* writes that complete from here on set it again */
+				submit_step(l, LAYERS_SYNC_DATA, BLOCK_FLUSH, g->data_place);
+				return;
+			}
+			/* fallthrough */
+		case LAYERS_SYNC_DATA:
+			if (l->step_entries) {
+				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE, (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				return;
+			}
+			/* fallthrough */
+		case LAYERS_WRITE_INDEX:
+			if (g->index_dirty && !l->unsafe) {
+				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH, (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				return;
+			}
+			/* fallthrough */
+		case LAYERS_SYNC_INDEX:
+			break;
+		}
+		if (l->step_log == l->current) {
+			end_round(l, 0);
+			return;
+		}
+		l->carry = false;
+		l->step_log = l->current;
+		done = LAYERS_IDLE;
+	}
+}
+
+static void on_step(struct block_request *r, int result)
+{
+	struct block_layers *l = container_of(r, struct block_layers, step_req);
+	struct layers_log *g = &l->log[l->step_log];
+
+	if (result < 0) {
+		l->broken |= l->step != LAYERS_WRITE_INDEX;
+		end_round(l, result);
+		layers_log_poke(l);
+		return;
+	}
+	if (l->step == LAYERS_WRITE_INDEX) {
+		g->head += l->step_entries;
+		g->file_end += (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
+		g->index_dirty = true;
+	} else if (l->step == LAYERS_SYNC_INDEX) {
+		g->index_dirty = false;
+	}
+	next_step(l, l->step);
+	layers_log_poke(l);
+}
+
+static void begin_round(struct block_layers *l)
+{
+	l->batch = l->flushes.head;
+	l->flushes = (struct layers_list){ 0 };
+	l->step_log = l->carry ? !l->current : l->current;
+	if (l->broken)
+		end_round(l, -EIO);
+	else
+		next_step(l, LAYERS_IDLE);
+}
+
+void layers_log_poke(struct block_layers *l)
+{
+	while (l->step == LAYERS_IDLE &&
+	       (l->flushes.head || (l->has_top && l->log_error == 0 && !l->broken &&
+				    (used(&l->log[l->current]) >= LAYERS_LOG_WRITE || (l->full && used(&l->log[l->current]))))))
+		begin_round(l);
+}
+
+static void nothing(struct block_request *r, int result)
+{
+	(void)r;
+	(void)result;
+}
+
+int layers_log_finish(struct block_layers *l)
+{
+	struct block_request flush = { .op = BLOCK_FLUSH, .done = nothing };
+
+	if (!l->has_top)
+		return 0;
+	do { /* a round may be under way, begun before what came last */
+		l->io->ops->drain(l->io);
+	} while (l->step != LAYERS_IDLE);
+	layers_log_flush(l, &flush);
+	layers_log_poke(l);
+	l->io->ops->drain(l->io);
+	return l->log_error;
+}

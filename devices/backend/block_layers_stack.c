@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The "layers" backend: attaching a stack, and sealing its top.
+ *
+ * Layers are read lowest first, each entry going into the index over what is there. A jailed process does this too:
+ * descriptors only, nothing is opened.
+ *
+ * Sealing has two parts. With the guest paused: copy the top's entries, put the new pair in its place; the old data file
+ * stays what it was to the index, a layer by the same number. Later, on any thread: write these entries and the
+ * trailer into the old data file (lsmt_write.c). The guest may flush in between: then the old index file gets what it
+ * lacks first (block_layers_log.c), so the old pair is whole even when sealing never ends.
+ *
+ * Trust: layers are hostile; lsmt_read.c checks them. Threads: block_sealing_finish touches only what it was given.
+ */
+/* syscalls(main): fcntl(1=F_GETFL) fcntl(1=F_DUPFD_CLOEXEC) fstat newfstatat lseek close */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "devices/backend/block_layers.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+struct load {
+	struct block_layers *l;
+	uint8_t tag;
+};
+
+static int insert_each(void *arg, const struct lsmt_seg *s)
+{
+	const struct load *load = arg;
+	struct lsmt_seg e = *s;
+
+	e.tag = load->tag;
+	return lsmt_index_insert(&load->l->index, &e);
+}
+
+static int set_place(struct block_layers *l, unsigned place, int fd, const char *name, struct err *err)
+{
+	int r = l->io->ops->set_file(l->io, place, fd);
+
+	return r < 0 ? err_errno(err, r, "%s: give descriptor %d to the I/O engine", name, fd) : 0;
+}
+
+/* The first part of a stack that says so fixes the size, if opening did not. */
+static int set_size(struct block_layers *l, const char *name, uint64_t size, struct err *err)
+{
+	if (l->b.size && l->b.size != size)
+		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name, size, l->b.size);
+	l->b.size = size;
+	return l->index.dir ? 0 : lsmt_index_init(&l->index, size / BLOCK_SECTOR, err);
+}
+
+static int check_base(int fd, uint64_t *ret_size, struct err *err)
+{
+	int flags = fcntl(fd, F_GETFL);
+	struct stat st;
+	off_t end;
+
+	if (flags < 0 || fstat(fd, &st) < 0)
+		return err_errno(err, -errno, "base: descriptor %d", fd);
+	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
+		return err_set(err, -EINVAL, "base: descriptor %d is neither a regular file nor a block device", fd);
+	if ((flags & O_ACCMODE) == O_WRONLY || (flags & (O_PATH | O_DIRECT)))
+		return err_set(err, -EINVAL, "base: descriptor %d is not open for reading through the page cache", fd);
+	end = lseek(fd, 0, SEEK_END);
+	if (end < 0)
+		return err_errno(err, -errno, "base: size");
+	*ret_size = ALIGN_DOWN((uint64_t)end, (uint64_t)BLOCK_SECTOR);
+	return 0;
+}
+
+static int attach_layer(struct block_layers *l, const struct block_stack *s, int i, uint8_t *buf, struct err *err)
+{
+	struct load load = { l, (uint8_t)i };
+	struct lsmt_sealed sealed;
+	char name[48];
+	int64_t n;
+	int r;
+
+	snprintf(name, sizeof(name), "layer %d of %d", i + 1, s->nlayers);
+	r = lsmt_sealed_open(s->layer_fd[i], name, &sealed, err);
+	if (r == 0)
+		r = set_size(l, name, sealed.head.virtual_size, err);
+	if (r < 0)
+		return r;
+	n = lsmt_sealed_walk(s->layer_fd[i], name, &sealed, buf, insert_each, &load, err);
+	if (n < 0)
+		return (int)n;
+	return set_place(l, LAYERS_FILE_TAG0 + (unsigned)i, s->layer_fd[i], name, err);
+}
+
+static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t tag, uint8_t log, int index_fd)
+{
+	struct layers_log *g = &l->log[log];
+
+	l->top = tag;
+	l->top_head = p->head;
+	l->cursor = p->data_end;
+	l->current = log;
+	g->head = g->tail = 0;
+	g->file_end = p->index_end;
+	g->data_place = (uint16_t)(LAYERS_FILE_TAG0 + tag);
+	g->data_dirty = g->index_dirty = false;
+	g->index_fd = index_fd;
+}
+
+static int attach_top(struct block_layers *l, const struct block_stack *s, uint8_t *buf, struct lsmt_pair *ret, struct err *err)
+{
+	struct load load = { l, (uint8_t)s->nlayers };
+	int r;
+
+	/* The size first: entries may need the index made. */
+	if (!l->index.dir) {
+		struct lsmt_head h;
+
+		r = lsmt_head_read(s->top_data_fd, 0, "top", "data file's header", &h, err);
+		if (r == 0)
+			r = set_size(l, "top", h.virtual_size, err);
+		if (r < 0)
+			return r;
+	}
+	r = lsmt_pair_open(s->top_data_fd, s->top_index_fd, "top", buf, insert_each, &load, ret, err);
+	if (r == 0)
+		r = set_size(l, "top", ret->head.virtual_size, err);
+	if (r == 0)
+		r = set_place(l, LAYERS_FILE_TAG0 + (unsigned)s->nlayers, s->top_data_fd, "top", err);
+	if (r == 0)
+		r = set_place(l, LAYERS_FILE_INDEX0, s->top_index_fd, "top", err);
+	return r;
+}
+
+static int attach_all(struct block_layers *l, const struct block_stack *s, uint64_t *base_size, struct lsmt_pair *top, struct err *err)
+{
+	_cleanup_free_ uint8_t *buf = malloc((size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES);
+	int r = 0;
+
+	if (!buf)
+		return err_errno(err, -ENOMEM, "layers");
+	if (s->base_fd >= 0) {
+		r = check_base(s->base_fd, base_size, err);
+		if (r == 0)
+			r = set_place(l, LAYERS_FILE_BASE, s->base_fd, "base", err);
+	}
+	for (int i = 0; r == 0 && i < s->nlayers; i++)
+		r = attach_layer(l, s, i, buf, err);
+	if (r == 0 && s->top_data_fd >= 0)
+		r = attach_top(l, s, buf, top, err);
+	else if (r == 0 && s->nlayers == 0)
+		r = *base_size ? set_size(l, "base", *base_size, err) : err_set(err, -EINVAL, "base: the file has no sector in it");
+	return r;
+}
+
+static int check_stack(const struct block_layers *l, const struct block_stack *s, struct err *err)
+{
+	if (l->attached)
+		return err_set(err, -EBUSY, "the disk has its layers already");
+	if (s->nlayers < 0 || s->nlayers > LSMT_LAYERS_MAX)
+		return err_set(err, -EINVAL, "%d layers: %d at most", s->nlayers, LSMT_LAYERS_MAX);
+	if ((s->top_data_fd < 0) != (s->top_index_fd < 0))
+		return err_set(err, -EINVAL, "top: half a pair");
+	if (s->nlayers == 0 && s->base_fd < 0 && s->top_data_fd < 0)
+		return err_set(err, -EINVAL, "no layers: a disk needs a base, a layer or a top");
+	if (l->b.ro && s->top_data_fd >= 0)
+		return err_set(err, -EINVAL, "a read-only disk has no top");
+	if (!l->b.ro && s->top_data_fd < 0)
+		return err_set(err, -EINVAL, "a writable disk needs a top (or ro)");
+	/* Each is closed once. */
+	for (int i = 0; i < s->nlayers + 3; i++) {
+		const int above[] = { s->top_data_fd, s->top_index_fd, s->base_fd };
+		int fd = i < s->nlayers ? s->layer_fd[i] : above[i - s->nlayers];
+
+		for (int k = i + 1; fd >= 0 && k < s->nlayers + 3; k++)
+			if (fd == (k < s->nlayers ? s->layer_fd[k] : above[k - s->nlayers]))
+				return err_set(err, -EINVAL, "descriptor %d stands twice in the stack", fd);
+	}
+	return 0;
+}
+
+int block_layers_attach(struct block *b, const struct block_stack *s, struct err *err)
+{
+	struct block_layers *l = layers_of(b);
+	uint64_t base_size = 0;
+	struct lsmt_pair top;
+	int r = check_stack(l, s, err);
+
+	if (r < 0)
+		return r;
+	r = attach_all(l, s, &base_size, &top, err);
+	if (r < 0) {
+		for (unsigned i = LAYERS_FILE_BASE; i < LAYERS_FILES; i++)
+			l->io->ops->set_file(l->io, i, -1);
+		lsmt_index_clear(&l->index);
+		if (!l->sized) {
+			lsmt_index_finish(&l->index);
+			b->size = 0;
+		}
+		return r;
+	}
+	for (int i = 0; i < s->nlayers; i++)
+		l->layer_fd[i] = s->layer_fd[i];
+	l->base_fd = s->base_fd;
+	l->base_size = MIN(base_size, b->size);
+	l->top = (uint8_t)s->nlayers;
+	if (s->top_data_fd >= 0) {
+		l->has_top = true;
+		l->layer_fd[s->nlayers] = s->top_data_fd;
+		set_top(l, &top, (uint8_t)s->nlayers, 0, s->top_index_fd);
+		if (top.torn)
+			snprintf(b->note, sizeof(b->note), "the top was not closed properly: entries behind the first %" PRIu64
+				 " of its index were never complete and are left out", top.entries);
+	}
+	l->attached = true;
+	return 0;
+}
+
+struct block_sealing {
+	int fd;
+	struct lsmt_head head;
+	uint64_t data_end, n;
+	uint8_t *entries;
+};
+
+int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct block_sealing **ret, struct err *err)
+{
+	struct block_layers *l = layers_of(b);
+	unsigned old_place = LAYERS_FILE_INDEX0 + !l->current;
+	struct block_sealing *s;
+	struct lsmt_pair pair;
+	int r;
+
+	if (!l->has_top)
+		return err_set(err, -EINVAL, "the disk has no top that could be sealed");
+	if (l->todo.head || l->io->inflight)
+		return err_set(err, -EBUSY, "requests are in flight");
+	if (l->top == LSMT_LAYERS_MAX)
+		return err_set(err, -E2BIG, "the disk has %d layers already: flatten it", LSMT_LAYERS_MAX);
+	r = lsmt_pair_check_empty(new_data_fd, new_index_fd, "new top", b->size, &pair, err);
+	if (r < 0)
+		return r;
+	if (l->carry) {
+		r = layers_log_finish(l);
+		if (r < 0 || l->carry)
+			return err_errno(err, r < 0 ? r : -EIO, "write the index of the layer sealed before");
+	}
+	s = calloc(1, sizeof(*s));
+	if (s)
+		s->entries = malloc(l->index.count * LSMT_ENTRY_BYTES + 1);
+	if (!s || !s->entries) {
+		free(s);
+		return err_errno(err, -ENOMEM, "an index of %" PRIu64 " entries", l->index.count);
+	}
+	s->fd = fcntl(l->layer_fd[l->top], F_DUPFD_CLOEXEC, 3);
+	r = s->fd < 0 ? err_errno(err, -errno, "duplicate the top's descriptor") : 0;
+	if (r == 0)
+		r = set_place(l, LAYERS_FILE_TAG0 + l->top + 1u, new_data_fd, "new top", err);
+	if (r == 0)
+		r = set_place(l, old_place, new_index_fd, "new top", err);
+	if (r < 0) {
+		l->io->ops->set_file(l->io, LAYERS_FILE_TAG0 + l->top + 1u, -1);
+		block_sealing_free(s);
+		return r;
+	}
+	s->head = l->top_head;
+	s->data_end = l->cursor;
+	s->n = lsmt_index_extract(&l->index, l->top, s->entries, l->index.count);
+	fd_close(l->log[!l->current].index_fd);
+	l->layer_fd[l->top + 1] = new_data_fd;
+	l->carry = true;
+	set_top(l, &pair, (uint8_t)(l->top + 1), !l->current, new_index_fd);
+	*ret = s;
+	return 0;
+}
+
+int block_sealing_finish(struct block_sealing *s, struct err *err)
+{
+	return lsmt_seal_file(s->fd, &s->head, s->data_end, s->entries, s->n, err);
+}
+
+void block_sealing_free(struct block_sealing *s)
+{
+	if (!s)
+		return;
+	fd_close(s->fd);
+	free(s->entries);
+	free(s);
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading LSMT layers: sealed ones, and pairs as they were left.
+ *
+ * A pair's index file is a log. While it was written, no entry went to it before its data were on stable storage
+ * (block_layers_log.c), so what a cut of power leaves is some prefix of it, then perhaps pieces of the batch that was
+ * under way. The log ends at the first entry that cannot be one; the file is cut there, or pieces behind it would
+ * come back to life once new entries fill the gap. New data go behind everything the data file holds.
+ *
+ * Trust: every byte is hostile. Sizes are checked against the file before anything is read by them.
+ */
+/* syscalls(main): pread64 ftruncate fdatasync */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "devices/backend/lsmt_format.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct err *err)
+{
+	struct lsmt_head h, t;
+	uint64_t size, bytes;
+	int r = lsmt_check_fd(fd, false, name, &size, err);
+
+	if (r < 0)
+		return r;
+	if (size < 2 * LSMT_BLOCK)
+		return err_set(err, -EINVAL, "%s: %" PRIu64 " bytes are too short for a sealed layer", name, size);
+	r = lsmt_head_read(fd, 0, name, "header", &h, err);
+	if (r < 0)
+		return r;
+	if (!(h.flags & LSMT_FLAG_HEADER) || !(h.flags & LSMT_FLAG_DATA))
+		return err_set(err, -EINVAL, "%s: flags %#x: not a layer's data file", name, h.flags);
+	if (!(h.flags & LSMT_FLAG_SEALED))
+		return err_set(err, -EINVAL, "%s: the layer is not sealed", name);
+	r = lsmt_head_read(fd, size - LSMT_BLOCK, name, "trailer", &t, err);
+	if (r < 0)
+		return r;
+	if ((t.flags & LSMT_FLAG_HEADER) || !(t.flags & LSMT_FLAG_DATA) || !(t.flags & LSMT_FLAG_SEALED))
+		return err_set(err, -EINVAL, "%s: flags %#x in its trailer: not a sealed layer's", name, t.flags);
+	if (t.virtual_size != h.virtual_size)
+		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes in its header, of %" PRIu64 " in its trailer", name,
+			       h.virtual_size, t.virtual_size);
+	if (t.index_entries > LSMT_ENTRIES_MAX)
+		return err_set(err, -EINVAL, "%s: an index of %" PRIu64 " entries: %d at most", name, t.index_entries,
+			       LSMT_ENTRIES_MAX);
+	bytes = t.index_entries * LSMT_ENTRY_BYTES;
+	if (t.index_offset < LSMT_BLOCK || t.index_offset > size - LSMT_BLOCK || bytes > size - LSMT_BLOCK - t.index_offset)
+		return err_set(err, -EINVAL, "%s: its index (%" PRIu64 " bytes at %" PRIu64 ") does not fit its %" PRIu64 " bytes",
+			       name, bytes, t.index_offset, size);
+	*ret = (struct lsmt_sealed){ .head = t, .file_size = size, .data_end = t.index_offset / 512 };
+	return 0;
+}
+
+static bool is_padding(const struct lsmt_seg *s)
+{
+	return s->length == 0 && s->offset == LSMT_OFFSET_MAX;
+}
+
+/* Read n entries; short files give -EIO. */
+static int read_entries(int fd, uint64_t off, uint64_t n, const char *name, uint8_t *buf, struct err *err)
+{
+	ssize_t got = fd_pread_full(fd, buf, n * LSMT_ENTRY_BYTES, (off_t)off);
+
+	if (got < 0)
+		return err_errno(err, (int)got, "%s: read its index at %" PRIu64, name, off);
+	if ((uint64_t)got != n * LSMT_ENTRY_BYTES)
+		return err_set(err, -EIO, "%s: its index ends early, at %" PRIu64, name, off + (uint64_t)got);
+	return 0;
+}
+
+int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each, void *arg, struct err *err)
+{
+	uint64_t done = 0, total = l->head.index_entries, next = 0, sectors = l->head.virtual_size / 512;
+	int64_t count = 0;
+
+	while (done < total) {
+		uint64_t n = MIN(total - done, (uint64_t)LSMT_READ_ENTRIES);
+		int r = read_entries(fd, l->head.index_offset + done * LSMT_ENTRY_BYTES, n, name, buf, err);
+
+		if (r < 0)
+			return r;
+		for (uint64_t i = 0; i < n; i++) {
+			const char *fault;
+			struct lsmt_seg s;
+
+			lsmt_entry_decode(buf + i * LSMT_ENTRY_BYTES, &s);
+			if (is_padding(&s))
+				continue;
+			fault = s.offset < next ? "overlaps or comes before its predecessor"
+						: lsmt_seg_fault(&s, sectors, l->data_end);
+			if (fault)
+				return err_set(err, -EINVAL, "%s: index entry %" PRIu64 " (sectors %" PRIu64 "+%u) %s", name,
+					       done + i, s.offset, s.length, fault);
+			next = s.offset + s.length;
+			s.tag = 0;
+			count++;
+			r = each ? each(arg, &s) : 0;
+			if (r < 0)
+				return err_errno(err, r, "%s: index entry %" PRIu64, name, done + i);
+		}
+		done += n;
+	}
+	return count;
+}
+
+static int hash_range(int fd, XXH3_state_t *x, uint64_t off, uint64_t n, uint8_t *buf, size_t room, const char *name, struct err *err)
+{
+	while (n) {
+		size_t part = MIN(n, (uint64_t)room);
+		ssize_t got = fd_pread_full(fd, buf, part, (off_t)off);
+
+		if (got != (ssize_t)part)
+			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read %zu bytes at %" PRIu64, name, part, off);
+		XXH3_64bits_update(x, buf, part);
+		off += part;
+		n -= part;
+	}
+	return 0;
+}
+
+int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err)
+{
+	size_t room = (size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES;
+	_cleanup_free_ uint8_t *buf = malloc(room);
+	struct lsmt_sealed l;
+	XXH3_state_t x;
+	int64_t n;
+	int r = lsmt_sealed_open(fd, name, &l, err);
+
+	if (r < 0)
+		return r;
+	if (!buf)
+		return err_errno(err, -ENOMEM, "%s", name);
+	n = lsmt_sealed_walk(fd, name, &l, buf, NULL, NULL, err);
+	if (n < 0)
+		return (int)n;
+	XXH3_64bits_reset(&x);
+	r = hash_range(fd, &x, 0, LSMT_BLOCK, buf, room, name, err);
+	if (r == 0)
+		r = hash_range(fd, &x, l.head.index_offset, l.head.index_entries * LSMT_ENTRY_BYTES, buf, room, name, err);
+	if (r == 0)
+		r = hash_range(fd, &x, l.file_size - LSMT_BLOCK, LSMT_BLOCK, buf, room, name, err);
+	if (r < 0)
+		return r;
+	*ret = (struct lsmt_info){
+		.virtual_size = l.head.virtual_size,
+		.entries = (uint64_t)n,
+		.file_size = l.file_size,
+		.index_hash = XXH3_64bits_digest(&x),
+	};
+	memcpy(ret->uuid, l.head.uuid, sizeof(ret->uuid));
+	memcpy(ret->parent_uuid, l.head.parent_uuid, sizeof(ret->parent_uuid));
+	return 0;
+}
+
+/* The two headers, and whether they are of one pair. */
+static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_pair *ret, uint64_t *index_size, struct err *err)
+{
+	struct lsmt_head d, x;
+	uint64_t size;
+	int r = lsmt_check_fd(data_fd, true, name, &size, err);
+
+	if (r == 0)
+		r = lsmt_check_fd(index_fd, true, name, index_size, err);
+	if (r == 0)
+		r = lsmt_head_read(data_fd, 0, name, "data file's header", &d, err);
+	if (r == 0)
+		r = lsmt_head_read(index_fd, 0, name, "index file's header", &x, err);
+	if (r < 0)
+		return r;
+	if (!(d.flags & LSMT_FLAG_HEADER) || !(d.flags & LSMT_FLAG_DATA))
+		return err_set(err, -EINVAL, "%s: flags %#x: not a layer's data file", name, d.flags);
+	if (!(x.flags & LSMT_FLAG_HEADER) || (x.flags & LSMT_FLAG_DATA))
+		return err_set(err, -EINVAL, "%s: flags %#x: not a layer's index file", name, x.flags);
+	if (d.flags & LSMT_FLAG_SEALED)
+		return err_set(err, -EINVAL, "%s: the layer is sealed: it cannot be written", name);
+	if (d.virtual_size != x.virtual_size || strcmp(d.uuid, x.uuid) != 0)
+		return err_set(err, -EINVAL, "%s: data and index file do not belong together (%s of %" PRIu64 " bytes, %s of %" PRIu64
+			       ")", name, d.uuid, d.virtual_size, x.uuid, x.virtual_size);
+	*ret = (struct lsmt_pair){
+		.head = d,
+		.data_end = ALIGN_UP(size, (uint64_t)LSMT_BLOCK) / 512,
+		.index_end = LSMT_BLOCK,
+	};
+	/* What can be written there must be expressible in an entry. */
+	if (size > LSMT_VIRTUAL_MAX)
+		return err_set(err, -EINVAL, "%s: a data file of %" PRIu64 " bytes is too long", name, size);
+	return 0;
+}
+
+int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret, struct err *err)
+{
+	uint64_t index_size;
+	int r = pair_heads(data_fd, index_fd, name, ret, &index_size, err);
+
+	if (r < 0)
+		return r;
+	if (ret->head.virtual_size != virtual_size)
+		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name, ret->head.virtual_size,
+			       virtual_size);
+	if (ret->data_end != LSMT_HEADER_SECTORS || index_size != LSMT_BLOCK)
+		return err_set(err, -EINVAL, "%s: not empty", name);
+	return 0;
+}
+
+int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, lsmt_each *each, void *arg,
+		   struct lsmt_pair *ret, struct err *err)
+{
+	uint64_t index_size, data_size, data_end, sectors;
+	struct lsmt_pair p;
+	bool whole = true;
+	int r = pair_heads(data_fd, index_fd, name, &p, &index_size, err);
+
+	if (r < 0)
+		return r;
+	r = lsmt_check_fd(data_fd, true, name, &data_size, err);
+	if (r < 0)
+		return r;
+	data_end = data_size / 512;
+	sectors = p.head.virtual_size / 512;
+	while (whole && index_size - p.index_end >= LSMT_ENTRY_BYTES) {
+		uint64_t n = MIN((index_size - p.index_end) / LSMT_ENTRY_BYTES, (uint64_t)LSMT_READ_ENTRIES);
+
+		r = read_entries(index_fd, p.index_end, n, name, buf, err);
+		if (r < 0)
+			return r;
+		for (uint64_t i = 0; i < n; i++) {
+			struct lsmt_seg s;
+
+			lsmt_entry_decode(buf + i * LSMT_ENTRY_BYTES, &s);
+			if (!is_padding(&s)) {
+				if (lsmt_seg_fault(&s, sectors, data_end)) {
+					whole = false;
+					break;
+				}
+				if (++p.entries > LSMT_ENTRIES_MAX)
+					return err_set(err, -EINVAL, "%s: more than %d index entries: seal the layer", name,
+						       LSMT_ENTRIES_MAX);
+				s.tag = 0;
+				r = each(arg, &s);
+				if (r < 0)
+					return err_errno(err, r, "%s: index entry %" PRIu64, name, p.entries - 1);
+			}
+			p.index_end += LSMT_ENTRY_BYTES;
+		}
+	}
+	if (p.index_end != index_size) {
+		p.torn = true;
+		if (ftruncate(index_fd, (off_t)p.index_end) < 0 || fdatasync(index_fd) < 0)
+			return err_errno(err, -errno, "%s: cut its index to %" PRIu64 " bytes", name, p.index_end);
+	}
+	*ret = p;
+	return 0;
+}
