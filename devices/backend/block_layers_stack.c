@@ -118,8 +118,11 @@ static int attach_top(struct block_layers *l, const struct block_stack *s, uint8
 	/* The size first: entries may need the index made. */
 	if (!l->index.dir) {
 		struct lsmt_head h;
+		uint64_t size;
 
-		r = lsmt_head_read(s->top_data_fd, 0, "top", "data file's header", &h, err);
+		r = lsmt_check_fd(s->top_data_fd, true, "top", &size, err);
+		if (r == 0)
+			r = lsmt_head_read(s->top_data_fd, 0, "top", "data file's header", &h, err);
 		if (r == 0)
 			r = set_size(l, "top", h.virtual_size, err);
 		if (r < 0)

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The "layers" backend when the power goes.
+ *
+ * An engine of our own carries out one request at a time, in a random order, and notes which writes a sync has
+ * made safe. At any moment the files can be copied as a cut might leave them: with what was synced, and of the rest any
+ * pieces of 512 bytes, in flight or complete. The copy is opened; each sector must hold what it held when the
+ * last flush that was answered began, or something newer; the index must be good to go on with.
+ */
+#include "tests/device/layers_fixture.h"
+
+enum { SECTORS = 256, SIZE = SECTORS * 512, INFLIGHT = 24, OPS = 160, ROUNDS = 12, FILES_MAX = 16, EVENTS = 4096 };
+
+/* A write to a file. */
+struct event {
+	ino_t ino;
+	bool safe;
+	uint64_t off, len;
+	uint8_t *bytes;
+};
+
+struct fake_io {
+	struct block_io io;
+	struct block_io *real;
+	int file[BLOCK_IO_FILES];
+	struct block_request *waiting[LAYERS_SUBS + 8];
+	int nwaiting;
+	struct event event[EVENTS];
+	int nevents;
+	struct rnd rnd;
+};
+
+static void fake_submit(struct block_io *io, struct block_request *r)
+{
+	struct fake_io *f = (struct fake_io *)io;
+
+	io->inflight++;
+	assert_true(f->nwaiting < LAYERS_SUBS + 8);
+	f->waiting[f->nwaiting++] = r;
+}
+
+static ino_t inode(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return st.st_ino;
+}
+
+static void note_write(struct fake_io *f, int fd, const struct block_request *r)
+{
+	struct event *e = &f->event[f->nevents++];
+	uint64_t at = 0;
+
+	assert_true(f->nevents < EVENTS);
+	*e = (struct event){ .ino = inode(fd), .off = r->offset, .len = r->len, .bytes = malloc(r->len) };
+	for (int i = 0; i < r->niov; i++) {
+		memcpy(e->bytes + at, r->iov[i].iov_base, r->iov[i].iov_len);
+		at += r->iov[i].iov_len;
+	}
+	assert_int_equal(at, r->len);
+}
+
+/* Carry out one of those that wait. */
+static void fake_step(struct fake_io *f)
+{
+	int i = (int)rnd_below(&f->rnd, (uint32_t)f->nwaiting), fd;
+	struct block_request *r = f->waiting[i];
+	uint64_t off = r->offset;
+
+	f->waiting[i] = f->waiting[--f->nwaiting];
+	fd = f->file[r->file];
+	f->io.inflight--;
+	switch (r->op) {
+	case BLOCK_WRITE:
+		note_write(f, fd, r);
+		assert_int_equal(fd_pwrite_full(fd, f->event[f->nevents - 1].bytes, r->len, (off_t)off), 0);
+		break;
+	case BLOCK_READ:
+		for (int k = 0; k < r->niov; off += r->iov[k++].iov_len)
+			assert_int_equal(fd_pread_full(fd, r->iov[k].iov_base, r->iov[k].iov_len, (off_t)off), r->iov[k].iov_len);
+		break;
+	case BLOCK_FLUSH: /* nothing completes while it is under way: all that is complete is safe */
+		for (int k = 0; k < f->nevents; k++)
+			f->event[k].safe |= f->event[k].ino == inode(fd);
+		break;
+	case BLOCK_DISCARD:
+	case BLOCK_WRITE_ZEROES:
+		fail_msg("not a file's");
+	}
+	r->done(r, 0);
+}
+
+static void fake_kick(struct block_io *io)
+{
+	(void)io;
+}
+
+static void fake_drain(struct block_io *io)
+{
+	while (((struct fake_io *)io)->nwaiting)
+		fake_step((struct fake_io *)io);
+}
+
+static int fake_set_file(struct block_io *io, unsigned index, int fd)
+{
+	((struct fake_io *)io)->file[index] = fd;
+	return 0;
+}
+
+static void fake_close(struct block_io *io)
+{
+	struct fake_io *f = (struct fake_io *)io;
+
+	for (int i = 0; i < f->nevents; i++)
+		free(f->event[i].bytes);
+	f->real->ops->close(f->real);
+	free(f);
+}
+
+static const struct block_io_ops fake_ops = {
+	.submit = fake_submit,
+	.kick = fake_kick,
+	.complete = fake_kick,
+	.drain = fake_drain,
+	.set_file = fake_set_file,
+	.close = fake_close,
+};
+
+struct op {
+	struct waited w;
+	uint8_t *buf;
+	int rank;    /* in the order of completion, from 1 on; 0: not complete */
+	bool used;
+};
+
+struct crash {
+	struct block *b;
+	struct fake_io *f;
+	struct op op[OPS];
+	int nops, nranks;
+	int floor[SECTORS];     /* rank that a cut must not go behind */
+	int latest[SECTORS];    /* rank of the newest complete one */
+	int data[FILES_MAX], index[FILES_MAX], npairs;
+	struct rnd rnd;
+};
+
+static void pair_add(struct crash *c)
+{
+	pair_new(&c->data[c->npairs], &c->index[c->npairs], SIZE);
+	c->npairs++;
+}
+
+static struct crash *crash_start(uint64_t seed)
+{
+	struct crash *c = calloc(1, sizeof(*c));
+	struct block_stack s = { .base_fd = -1 };
+	struct block_layers *l;
+
+	c->rnd = (struct rnd){ seed };
+	pair_add(c);
+	s.top_data_fd = dup(c->data[0]);
+	s.top_index_fd = dup(c->index[0]);
+	c->b = disk_open(&s, "threads", NULL);
+	l = layers_of(c->b);
+	c->f = calloc(1, sizeof(*c->f));
+	c->f->io = (struct block_io){ .ops = &fake_ops, .event_fd = c->b->event_fd };
+	c->f->real = l->io;
+	c->f->rnd = (struct rnd){ seed + 1000 };
+	c->f->file[LAYERS_FILE_ZEROS] = l->zero_fd;
+	c->f->file[LAYERS_FILE_TAG0] = s.top_data_fd;
+	c->f->file[LAYERS_FILE_INDEX0] = s.top_index_fd;
+	l->io = &c->f->io;
+	return c;
+}
+
+static void crash_end(struct crash *c)
+{
+	block_close(c->b);
+	for (int i = 0; i < c->nops; i++)
+		free(c->op[i].buf);
+	for (int i = 0; i < c->npairs; i++) {
+		close(c->data[i]);
+		close(c->index[i]);
+	}
+	free(c);
+}
+
+/* A cut copy of one file. The descriptors of the disk and of the test are of the same file, not the same numbers. */
+static int cut_copy(struct crash *c, int fd)
+{
+	ino_t ino = inode(fd);
+	uint8_t header[LSMT_BLOCK];
+	int copy = file_new();
+
+	assert_int_equal(fd_pread_full(fd, header, sizeof(header), 0), sizeof(header));
+	assert_int_equal(fd_pwrite_full(copy, header, sizeof(header), 0), 0);
+	for (int i = 0; i < c->f->nevents; i++) {
+		const struct event *e = &c->f->event[i];
+		uint32_t mood = rnd_below(&c->rnd, 4); /* lost, there, in pieces */
+
+		if (e->ino != ino)
+			continue;
+		for (uint64_t at = 0; at < e->len;) {
+			uint64_t n = MIN(e->len - at, 512 - (e->off + at) % 512);
+
+			if (e->safe || mood == 1 || (mood >= 2 && rnd_below(&c->rnd, 2)))
+				assert_int_equal(fd_pwrite_full(copy, e->bytes + at, n, (off_t)(e->off + at)), 0);
+			at += n;
+		}
+	}
+	/* Of writes in flight, too. */
+	for (int i = 0; i < c->f->nwaiting; i++) {
+		const struct block_request *r = c->f->waiting[i];
+
+		if (r->op != BLOCK_WRITE || inode(c->f->file[r->file]) != ino || rnd_below(&c->rnd, 2))
+			continue;
+		assert_int_equal(fd_pwrite_full(copy, r->iov[0].iov_base, MIN(r->iov[0].iov_len, (size_t)512), (off_t)r->offset), 0);
+	}
+	return copy;
+}
+
+/* Sector s may hold this: what `floor` says, or something newer that covers it. */
+static bool may_hold(const struct crash *c, int s, const uint8_t *got)
+{
+	static const uint8_t zeros[512];
+	bool zero = memcmp(got, zeros, 512) == 0;
+
+	if (c->floor[s] == 0 && zero)
+		return true;
+	for (int i = 0; i < c->nops; i++) {
+		const struct block_request *r = &c->op[i].w.req;
+		uint64_t at = (uint64_t)s * 512;
+
+		if (r->op == BLOCK_FLUSH || at < r->offset || at >= r->offset + r->len)
+			continue;
+		if (c->op[i].rank && c->op[i].rank < c->floor[s])
+			continue;
+		if (r->op == BLOCK_WRITE ? memcmp(got, c->op[i].buf + (at - r->offset), 512) == 0 : zero)
+			return true;
+	}
+	return false;
+}
+
+static void check_disk(struct crash *c, struct block *b)
+{
+	uint8_t *got = malloc(SIZE);
+	struct waited w;
+
+	waited_submit(b, &w, BLOCK_READ, 0, got, SIZE, 0);
+	block_drain(b); /* an engine of ours has no event */
+	assert_true(w.done && w.result == 0);
+	for (int s = 0; s < SECTORS; s++)
+		if (!may_hold(c, s, got + s * 512))
+			fail_msg("sector %d, op %d: floor %d latest %d", s, c->nops, c->floor[s], c->latest[s]);
+	free(got);
+}
+
+/* Cut here; what the next start makes of it. Lower pairs are sealed first. */
+static void cut_and_check(struct crash *c)
+{
+	int fds[FILES_MAX];
+	struct block_stack s = { .base_fd = -1, .layer_fd = fds };
+	struct err err = ERR_INIT;
+	uint8_t sector[512] = { 1 }, back[512];
+	struct block *b;
+
+	for (int i = 0; i + 1 < c->npairs; i++) {
+		int index = cut_copy(c, c->index[i]);
+
+		fds[s.nlayers++] = cut_copy(c, c->data[i]);
+		if (lsmt_seal_pair(fds[i], index, "pair", &err) < 0)
+			fail_msg("%s", err.text);
+		close(index);
+	}
+	s.top_data_fd = cut_copy(c, c->data[c->npairs - 1]);
+	s.top_index_fd = cut_copy(c, c->index[c->npairs - 1]);
+	int data = dup(s.top_data_fd), index = dup(s.top_index_fd);
+
+	b = disk_open(&s, "threads", NULL);
+	check_disk(c, b);
+	/* It goes on, and nothing comes back to life: one entry more, and the same again. */
+	assert_int_equal(disk_do(b, BLOCK_WRITE, 0, sector, 512, BLOCK_F_DURABLE), 0);
+	uint8_t *before = malloc(SIZE);
+
+	assert_int_equal(disk_do(b, BLOCK_READ, 0, before, SIZE, 0), 0);
+	for (int i = 0; i < s.nlayers; i++)
+		fds[i] = dup(fds[i]);
+	block_close(b);
+	s.top_data_fd = data;
+	s.top_index_fd = index;
+	b = disk_open(&s, "threads", NULL);
+	assert_string_equal(b->note, "");
+	disk_holds(b, before);
+	assert_int_equal(disk_do(b, BLOCK_READ, 0, back, 512, 0), 0);
+	assert_memory_equal(back, sector, 512);
+	block_close(b);
+	free(before);
+}
+
+static void submit_random(struct crash *c)
+{
+	struct op *o = &c->op[c->nops];
+	uint32_t kind = rnd_below(&c->rnd, 10), n = 1 + rnd_below(&c->rnd, 24), s = rnd_below(&c->rnd, SECTORS - n);
+	uint32_t flags = rnd_below(&c->rnd, 8) == 0 ? BLOCK_F_DURABLE : 0;
+
+	/* No overlap with what is in flight: then completion gives the order. */
+	for (int i = 0; i < c->nops && kind; i++) {
+		const struct block_request *r = &c->op[i].w.req;
+
+		if (!c->op[i].w.done && r->op != BLOCK_FLUSH && s * 512ull < r->offset + r->len && r->offset < (s + n) * 512ull)
+			kind = 0;
+	}
+	c->nops++;
+	o->used = true;
+	if (kind == 0) {
+		waited_submit(c->b, &o->w, BLOCK_FLUSH, 0, NULL, 0, 0);
+	} else if (kind == 1) {
+		waited_submit(c->b, &o->w, BLOCK_WRITE_ZEROES, s * 512ull, NULL, n * 512ull, flags);
+	} else {
+		o->buf = malloc(n * 512);
+		fill_random(&c->rnd, o->buf, n * 512);
+		waited_submit(c->b, &o->w, BLOCK_WRITE, s * 512ull, o->buf, n * 512ull, flags);
+	}
+}
+
+/* What a flush promises: everything that was complete when it was submitted. */
+struct promise {
+	int op;
+	int at[SECTORS];
+};
+
+/* Take note of completions since the last look. */
+static void look(struct crash *c, struct promise *p, int *np)
+{
+	for (int i = 0; i < c->nops; i++) {
+		const struct block_request *r = &c->op[i].w.req;
+
+		if (!c->op[i].w.done || c->op[i].rank)
+			continue;
+		assert_int_equal(c->op[i].w.result, 0);
+		c->op[i].rank = ++c->nranks;
+		for (uint64_t s = r->offset / 512; r->op != BLOCK_FLUSH && s < (r->offset + r->len) / 512; s++) {
+			c->latest[s] = c->op[i].rank;
+			if (r->flags & BLOCK_F_DURABLE)
+				c->floor[s] = c->op[i].rank;
+		}
+	}
+	for (int k = 0; k < *np;) {
+		if (!c->op[p[k].op].w.done) {
+			k++;
+			continue;
+		}
+		for (int s = 0; s < SECTORS; s++)
+			c->floor[s] = MAX(c->floor[s], p[k].at[s]);
+		p[k] = p[--*np];
+	}
+}
+
+static int unfinished(const struct crash *c)
+{
+	int n = 0;
+
+	for (int i = 0; i < c->nops; i++)
+		n += !c->op[i].w.done;
+	return n;
+}
+
+static void run_and_cut(uint64_t seed, bool seals)
+{
+	struct crash *c = crash_start(seed);
+	struct promise *p = calloc(OPS, sizeof(*p));
+	struct block_sealing *sealing[FILES_MAX];
+	int np = 0;
+
+	while (c->nops < OPS) {
+		if (unfinished(c) < INFLIGHT && rnd_below(&c->rnd, 3)) {
+			submit_random(c);
+			if (c->op[c->nops - 1].w.req.op == BLOCK_FLUSH) {
+				p[np].op = c->nops - 1;
+				memcpy(p[np++].at, c->latest, sizeof(c->latest));
+			}
+		} else if (c->f->nwaiting) {
+			fake_step(c->f);
+		}
+		block_kick(c->b);
+		look(c, p, &np);
+		if (rnd_below(&c->rnd, 4) == 0)
+			cut_and_check(c);
+		if (seals && c->npairs < 5 && c->nops % 40 == 39) {
+			struct err err = ERR_INIT;
+
+			block_drain(c->b);
+			look(c, p, &np);
+			pair_add(c);
+			if (block_layers_seal(c->b, dup(c->data[c->npairs - 1]), dup(c->index[c->npairs - 1]), &sealing[c->npairs - 2], &err) < 0)
+				fail_msg("%s", err.text);
+			submit_random(c);
+			if (c->op[c->nops - 1].w.req.op == BLOCK_FLUSH) {
+				p[np].op = c->nops - 1;
+				memcpy(p[np++].at, c->latest, sizeof(c->latest));
+			}
+			cut_and_check(c);
+		}
+	}
+	block_drain(c->b);
+	look(c, p, &np);
+	assert_int_equal(np, 0);
+	check_disk(c, c->b);
+	for (int i = 0; i + 1 < c->npairs; i++)
+		block_sealing_free(sealing[i]);
+	crash_end(c);
+	free(p);
+}
+
+static void what_was_flushed_survives_any_cut(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= ROUNDS; seed++)
+		run_and_cut(seed, false);
+}
+
+static void it_survives_across_tops_that_are_not_sealed_yet(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 101; seed <= 100 + ROUNDS; seed++)
+		run_and_cut(seed, true);
+}
+
+/* Every state that sealing in place can be cut in. */
+static void a_cut_while_sealing_leaves_the_pair_or_the_layer(void **state)
+{
+	int data, index, fds[1];
+	struct block_stack s = { .base_fd = -1, .layer_fd = fds, .nlayers = 1, .top_data_fd = -1, .top_index_fd = -1 };
+	struct rnd rnd = { 77 };
+	struct err err = ERR_INIT;
+	uint8_t *want = malloc(SIZE), *full;
+	uint64_t before, after;
+	struct block *b;
+	int sealed;
+
+	(void)state;
+	pair_new(&data, &index, SIZE);
+	b = disk_open(&(struct block_stack){ .base_fd = -1, .top_data_fd = dup(data), .top_index_fd = dup(index) }, "threads", NULL);
+	for (int i = 0; i < 400; i++) {
+		uint8_t buf[512];
+
+		fill_random(&rnd, buf, sizeof(buf));
+		assert_int_equal(disk_do(b, BLOCK_WRITE, rnd_below(&rnd, SECTORS) * 512ull, buf, 512, 0), 0);
+	}
+	assert_int_equal(disk_do(b, BLOCK_READ, 0, want, SIZE, 0), 0);
+	block_close(b);
+	before = file_size(data);
+	sealed = file_copy(data);
+	assert_int_equal(lsmt_seal_pair(sealed, index, "pair", &err), 0);
+	after = file_size(sealed);
+	full = malloc(after);
+	assert_int_equal(fd_pread_full(sealed, full, after, 0), after);
+	for (int i = 0; i < 300; i++) {
+		int cut = file_copy(data), log = file_copy(index);
+		bool header = i >= 250;
+
+		/* What was appended, in pieces, as far as the file got; the header only behind all of it. */
+		for (uint64_t at = before; at < after; at += 512)
+			if (header || rnd_below(&rnd, 2))
+				assert_int_equal(fd_pwrite_full(cut, full + at, MIN(after - at, (uint64_t)512), (off_t)at), 0);
+		if (header)
+			assert_int_equal(fd_pwrite_full(cut, full, LSMT_BLOCK, 0), 0);
+		if (lsmt_seal_pair(cut, log, "pair", &err) < 0)
+			fail_msg("%s", err.text);
+		if (header)
+			assert_int_equal(file_size(cut), after);
+		fds[0] = cut;
+		b = disk_open(&s, "threads", NULL);
+		disk_holds(b, want);
+		block_close(b);
+		close(log);
+	}
+	close(data);
+	close(index);
+	close(sealed);
+	free(full);
+	free(want);
+}
+
+/* The engine fails: nothing of it is mistaken for success. */
+static void a_failed_sync_fails_every_flush_after_it(void **state)
+{
+	struct crash *c = crash_start(5);
+	uint8_t sector[512] = { 3 };
+	struct waited w;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		waited_submit(c->b, &w, BLOCK_WRITE, 0, sector, 512, 0);
+		block_drain(c->b);
+		assert_int_equal(w.result, 0);
+		waited_submit(c->b, &w, BLOCK_FLUSH, 0, NULL, 0, 0);
+		block_kick(c->b);
+		if (i == 0) {
+			assert_int_equal(c->f->nwaiting, 1);
+			c->f->nwaiting = 0;
+			c->f->io.inflight = 0;
+			c->f->waiting[0]->done(c->f->waiting[0], -EIO);
+		}
+		block_drain(c->b);
+		assert_true(w.done);
+		assert_int_equal(w.result, -EIO);
+	}
+	assert_int_equal(file_size(c->index[0]), LSMT_BLOCK);
+	crash_end(c);
+}
+
+static void a_full_file_system_fails_writes_and_the_rest_goes_on(void **state)
+{
+	struct crash *c = crash_start(6);
+	uint8_t sector[512] = { 3 }, back[512];
+	struct waited w;
+
+	(void)state;
+	waited_submit(c->b, &w, BLOCK_WRITE, 512, sector, 512, 0);
+	block_kick(c->b);
+	c->f->nwaiting = 0;
+	c->f->io.inflight = 0;
+	c->f->waiting[0]->done(c->f->waiting[0], -ENOSPC);
+	assert_true(w.done);
+	assert_int_equal(w.result, -ENOSPC);
+	assert_int_equal(layers_of(c->b)->cursor, LSMT_HEADER_SECTORS); /* its place is used again */
+	waited_submit(c->b, &w, BLOCK_WRITE, 1024, sector, 512, 0);
+	block_drain(c->b);
+	assert_int_equal(w.result, 0);
+	/* The same for the index file: the flush fails, the next one has it all. */
+	waited_submit(c->b, &w, BLOCK_FLUSH, 0, NULL, 0, 0);
+	block_kick(c->b);
+	fake_step(c->f); /* the data */
+	assert_int_equal(c->f->nwaiting, 1);
+	assert_int_equal(c->f->waiting[0]->op, BLOCK_WRITE);
+	c->f->nwaiting = 0;
+	c->f->io.inflight = 0;
+	c->f->waiting[0]->done(c->f->waiting[0], -ENOSPC);
+	assert_true(w.done);
+	assert_int_equal(w.result, -ENOSPC);
+	waited_submit(c->b, &w, BLOCK_FLUSH, 0, NULL, 0, 0);
+	block_drain(c->b);
+	assert_int_equal(w.result, 0);
+	assert_int_equal(file_size(c->index[0]), LSMT_BLOCK + LSMT_ENTRY_BYTES);
+	waited_submit(c->b, &w, BLOCK_READ, 512, back, 512, 0);
+	block_drain(c->b);
+	assert_int_equal(back[0], 0);
+	crash_end(c);
+}
+
+/* Fill the ring while its file cannot be written: writes fail instead of waiting for ever. */
+static void a_log_that_cannot_be_written_makes_writes_fail(void **state)
+{
+	struct crash *c = crash_start(7);
+	struct waited w = { .done = false };
+	int failed = 0;
+
+	(void)state;
+	for (int i = 0; i < 2 * LAYERS_LOG_ENTRIES; i++) {
+		struct waited one;
+		uint8_t sector[512] = { 1 };
+
+		/* Zeroes need no data; one mapped sector keeps them from being holes. */
+		waited_submit(c->b, &one, i ? BLOCK_WRITE_ZEROES : BLOCK_WRITE, 0, i ? NULL : sector, 512, 0);
+		block_kick(c->b);
+		while (c->f->nwaiting) {
+			struct block_request *r = c->f->waiting[--c->f->nwaiting];
+
+			c->f->io.inflight--;
+			r->done(r, r->op == BLOCK_WRITE && r->file >= LAYERS_FILE_INDEX0 ? -ENOSPC : 0);
+			block_kick(c->b);
+		}
+		assert_true(one.done);
+		assert_true(one.result == 0 || one.result == -ENOSPC);
+		failed += one.result != 0;
+	}
+	assert_true(failed > 0);
+	waited_submit(c->b, &w, BLOCK_FLUSH, 0, NULL, 0, 0);
+	block_drain(c->b); /* it can be written again */
+	assert_int_equal(w.result, 0);
+	assert_int_equal(file_size(c->index[0]), LSMT_BLOCK + (uint64_t)LAYERS_LOG_ENTRIES * LSMT_ENTRY_BYTES);
+	crash_end(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_flushed_survives_any_cut),
+		cmocka_unit_test(it_survives_across_tops_that_are_not_sealed_yet),
+		cmocka_unit_test(a_cut_while_sealing_leaves_the_pair_or_the_layer),
+		cmocka_unit_test(a_failed_sync_fails_every_flush_after_it),
+		cmocka_unit_test(a_full_file_system_fails_writes_and_the_rest_goes_on),
+		cmocka_unit_test(a_log_that_cannot_be_written_makes_writes_fail),
+	};
+
+	return cmocka_run_group_tests_name("layers_crash", tests, NULL, NULL);
+}
