@@ -17,8 +17,8 @@
  * its number of workers, and used by nobody else.
  * Limits: memory of the array, 32 bytes for each 64 KiB of guest memory that holds something.
  */
-/* syscalls(main): pwrite64 ftruncate
- * syscalls(worker): pwrite64 */
+/* syscalls(main): ftruncate
+ * syscalls(worker): pwrite64 ftruncate */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>

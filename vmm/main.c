@@ -4,7 +4,8 @@
  *
  * How it works, in this order: read the options; close what was not meant for us; open everything (files, KVM, memory, vCPUs,
  * devices, control socket) and put the kernel into memory; go to jail; start the threads; filter system calls; say
- * "ready"; run until somebody asks for a stop; write the last word to DIR/status.
+ * "ready"; run until somebody asks for a stop; write the last word to DIR/status. With --restore there is no kernel: the machine
+ * stands empty until the control socket's RESTORE fills it.
  *
  * Threads: main runs the event loop; see docs/architecture.md.
  * Trust: options are the caller's. Files named by them are hostile, and everything after "ready" is.
@@ -14,6 +15,7 @@
 /* syscalls(main): read close write pwrite64 ftruncate */
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +32,7 @@
 #include "lib/log.h"
 #include "lib/opt.h"
 #include "lib/util.h"
+#include "snapshot/snapshot.h"
 #include "vmm/arch.h"
 #include "vmm/boot.h"
 #include "vmm/control.h"
@@ -48,14 +51,15 @@ struct vmm_options {
 	char *dir, *kernel, *initrd, *cmdline, *log_level;
 	uint64_t cpus, memory, ready_fd;
 	struct opt_strv devices, keep_fds;
-	bool die_with_parent, no_seccomp, help, version;
+	bool die_with_parent, restore, no_seccomp, help, version;
 };
 
 static const struct opt option_table[] = {
 	OPT_STRING(struct vmm_options, dir, "dir", 0, "DIR", "directory of this VM, becomes the root of its jail (required)"),
-	OPT_STRING(struct vmm_options, kernel, "kernel", 0, "FILE", "bzImage or ELF vmlinux (required)"),
+	OPT_STRING(struct vmm_options, kernel, "kernel", 0, "FILE", "bzImage or ELF vmlinux (required, but with --restore)"),
 	OPT_STRING(struct vmm_options, initrd, "initrd", 0, "FILE", "initramfs"),
 	OPT_STRING(struct vmm_options, cmdline, "cmdline", 0, "TEXT", "kernel command line"),
+	OPT_BOOL(struct vmm_options, restore, "restore", 0, "boot nothing: wait for a snapshot by the control socket"),
 	OPT_U64(struct vmm_options, cpus, "cpus", 0, "N", 1, VM_MAX_VCPUS, "number of virtual CPUs (1)"),
 	OPT_SIZE(struct vmm_options, memory, "memory", 0, "SIZE", MEM_MIN, MEM_MAX, MIB(1), "guest memory, a bare number is MiB (512M)"),
 	OPT_LIST(struct vmm_options, devices, "device", 0, "NAME[,KEY=VALUE...]", "add a device (repeatable); files are relative to DIR"),
@@ -76,6 +80,8 @@ struct vmm {
 	struct machine machine;
 	struct control control;
 	struct control_hooks hooks;
+	struct snapshots snapshots;
+	struct control_snapshot_hooks snapshot_hooks;
 	struct arch_cpu *cpu;   /* until the vCPUs are set up */
 	struct loop_fd signals;
 	int keep_fd[KEEP_MAX];
@@ -107,8 +113,10 @@ static int parse_options(struct vmm *v, int argc, char **argv, struct err *err)
 		return 0;
 	if (r < argc)
 		return err_set(err, -EINVAL, "unexpected operand '%s'", argv[r]);
-	if (!o->dir || !o->kernel)
-		return err_set(err, -EINVAL, "--dir and --kernel are required: see --help");
+	if (!o->dir || (!o->kernel && !o->restore))
+		return err_set(err, -EINVAL, "--dir and --kernel (or --restore) are required: see --help");
+	if (o->restore && (o->kernel || o->initrd || o->cmdline))
+		return err_set(err, -EINVAL, "--restore excludes --kernel, --initrd and --cmdline: the snapshot has them in memory");
 	if (o->log_level && log_level_parse(o->log_level, &v->log.level) < 0)
 		return err_set(err, -EINVAL, "--log-level: '%s' is not error, warn, info or debug", o->log_level);
 	if (o->ready_fd != UINT64_MAX)
@@ -279,43 +287,69 @@ static int load_kernel(struct vmm *v, struct err *err)
 	return r;
 }
 
-/* Everything that needs the host's file system. */
-static int open_all(struct vmm *v, struct err *err)
+static int open_kernel(struct vmm *v, struct err *err)
 {
-	struct vm *vm = &v->vm;
-	int r;
-
-	r = machine_check(&v->opt.devices, err);
-	if (r < 0)
-		return r;
+	if (v->opt.restore)
+		return 0;
 	v->kernel_fd = boot_open_file(v->opt.kernel, "kernel", err);
 	if (v->kernel_fd < 0)
 		return v->kernel_fd;
-	if (v->opt.initrd) {
-		v->initrd_fd = boot_open_file(v->opt.initrd, "initrd", err);
-		if (v->initrd_fd < 0)
-			return v->initrd_fd;
-	}
-	r = mem_check_host(v->opt.memory, err);
-	if (r == 0)
-		r = open_directory(v, err);
-	if (r == 0)
-		r = open_signals(v, err);
-	if (r == 0)
-		r = kvm_open(vm, err);
+	if (!v->opt.initrd)
+		return 0;
+	v->initrd_fd = boot_open_file(v->opt.initrd, "initrd", err);
+	return v->initrd_fd < 0 ? v->initrd_fd : 0;
+}
+
+static int open_machine(struct vmm *v, struct err *err)
+{
+	struct vm *vm = &v->vm;
+	int r = kvm_open(vm, err);
+
 	if (r == 0)
 		r = kvm_create_vm(vm, err);
 	if (r == 0)
 		r = mem_init(&vm->mem, vm->vm_fd, v->opt.memory, err);
 	if (r == 0)
 		r = open_vcpus(v, err);
+	return r < 0 ? r : machine_open(&v->machine, vm, &v->opt.devices, err);
+}
+
+/* Its threads, main included, may be where no signal and no stop reaches them. */
+static void __attribute__((noreturn)) end_at_once(void *arg)
+{
+	struct vmm *v = arg;
+
+	log_line(&v->log, LOG_ERROR, "%s", v->vm.stop_text);
+	write_status(v);
+	_exit(VM_EXIT_BASE + VM_STOP_ERROR);
+}
+
+/* Everything that needs the host's file system. */
+static int open_all(struct vmm *v, struct err *err)
+{
+	int r;
+
+	r = machine_check(&v->opt.devices, err);
 	if (r == 0)
-		r = machine_open(&v->machine, vm, &v->opt.devices, err);
+		r = open_kernel(v, err);
+	if (r == 0)
+		r = mem_check_host(v->opt.memory, err);
+	if (r == 0)
+		r = open_directory(v, err);
+	if (r == 0)
+		r = open_signals(v, err);
+	if (r == 0)
+		r = open_machine(v, err);
 	if (r < 0)
 		return r;
 	machine_control_hooks(&v->machine, &v->hooks);
-	r = control_init(&v->control, vm, CONTROL_SOCKET, &v->hooks, err);
-	return r < 0 ? r : load_kernel(v, err);
+	snapshots_init(&v->snapshots, &v->vm, &v->machine, &v->control, v->opt.restore);
+	v->snapshots.fatal = end_at_once;
+	v->snapshots.fatal_arg = v;
+	snapshots_hooks(&v->snapshots, &v->snapshot_hooks);
+	r = control_init(&v->control, &v->vm, CONTROL_SOCKET, &v->hooks, err);
+	v->control.snapshots = &v->snapshot_hooks;
+	return r < 0 || v->opt.restore ? r : load_kernel(v, err);
 }
 
 static int isolate_vcpu(struct vm *vm, struct err *err)
@@ -366,6 +400,8 @@ static int isolate(struct vmm *v, struct err *err)
 	}
 	if (r >= 0)
 		r = machine_start(&v->machine, err);
+	if (r >= 0)
+		r = snapshots_start(&v->snapshots, err);
 	if (r < 0)
 		return r;
 	r = vcpu_start_all(&v->vm, err);
@@ -410,13 +446,14 @@ static int run(struct vmm *v, struct err *err)
 	int r;
 
 	say_ready(v);
-	r = vm_set_state(vm, VM_RUNNING, err);
+	r = v->opt.restore ? 0 : vm_set_state(vm, VM_RUNNING, err);
 	if (r < 0)
 		return r;
 	r = loop_run(&vm->loop);
 	if (r < 0)
 		vm_request_stop(vm, VM_STOP_ERROR, "event loop: %s", strerror(-r));
 	vm_set_state(vm, VM_STOPPED, NULL);
+	snapshots_finish(&v->snapshots);
 	machine_close(&v->machine); /* what guests wrote reaches the files before anyone hears of the end */
 	log_line(&v->log, LOG_INFO, "%s: %s", vm_stop_name((enum vm_stop)vm->stop_reason), vm->stop_text);
 	write_status(v);
@@ -427,6 +464,7 @@ static int run(struct vmm *v, struct err *err)
 /* Accepts any stage of a failed start. */
 static void finish(struct vmm *v)
 {
+	snapshots_finish(&v->snapshots);
 	machine_close(&v->machine);
 	control_finish(&v->control);
 	if (v->signals.added) {
@@ -450,8 +488,11 @@ int main(int argc, char **argv)
 		.ready_fd = -1,
 	};
 	struct err err = ERR_INIT;
-	int r = parse_options(&v, argc, argv, &err);
+	int r;
 
+	/* Threads share one heap: making another for a thread would open files in /sys, which a filtered thread may not. */
+	mallopt(M_ARENA_MAX, 1);
+	r = parse_options(&v, argc, argv, &err);
 	if (r == 0 && v.opt.help) {
 		print_help();
 		return 0;

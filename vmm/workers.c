@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that sleep until there is work: see workers.h. */
 /* syscalls(worker): futex write exit madvise */
-/* syscalls(main): futex read */
+/* syscalls(main, worker): futex read */
 #include "vmm/workers.h"
 
 #include <errno.h>

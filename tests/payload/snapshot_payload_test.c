@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Snapshots of a guest of a few instructions in a real coffer-vmm, and monitors that start from them.
+ *
+ * The guest counts, writes a page of its own memory with every count, says 'A' when it begins, and whenever its generation id has
+ * changed 'B' if its memory holds what it wrote, else 'X'.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/fd.h"
+#include "lib/util.h"
+#include "snapshot/ram.h"
+#include "tests/harness/monitor.h"
+
+/* COUNT: pages from PAGES on get their own address and the count at which they were written. */
+#define PAYLOAD_MEMORY_MIB 64
+__asm__(".pushsection .rodata\n"
+	".code32\n"
+	"payload_begin:\n"
+	"	mov $0x400000, %edi\n"          /* PAGES */
+	"	xor %ecx, %ecx\n"               /* pages written */
+	"	mov 0xe0000, %ebx\n"            /* the generation id's first word */
+	"	mov $0x3f8, %dx\n"
+	"	mov $'A', %al\n"
+	"	out %al, %dx\n"
+	"1:	cmp $0x800, %ecx\n"             /* 2048 of them, 8 MiB */
+	"	jae 2f\n"
+	"	mov %ecx, %esi\n"
+	"	shl $12, %esi\n"
+	"	mov %ecx, (%edi,%esi)\n"
+	"	mov %edi, 4(%edi,%esi)\n"
+	"	inc %ecx\n"
+	"2:	mov 0xe0000, %eax\n"
+	"	cmp %ebx, %eax\n"
+	"	je 1b\n"
+	"	mov %eax, %ebx\n"
+	"	xor %ebp, %ebp\n"               /* look at all pages written */
+	"3:	cmp %ecx, %ebp\n"
+	"	jae 4f\n"
+	"	mov %ebp, %esi\n"
+	"	shl $12, %esi\n"
+	"	cmp %ebp, (%edi,%esi)\n"
+	"	jne 5f\n"
+	"	cmp %edi, 4(%edi,%esi)\n"
+	"	jne 5f\n"
+	"	inc %ebp\n"
+	"	jmp 3b\n"
+	"4:	mov $'B', %al\n"
+	"	out %al, %dx\n"
+	"	jmp 1b\n"
+	"5:	mov $'X', %al\n"
+	"	out %al, %dx\n"
+	"	jmp 1b\n"
+	"payload_end:\n"
+	".code64\n"
+	".popsection\n");
+extern const uint8_t payload_begin[], payload_end[];
+
+enum { FILES = 3, CHAIN_MAX = 10 };
+
+struct fixture {
+	char work[64], kernel[96];
+	struct monitor vm, clone;
+	int file[CHAIN_MAX][FILES]; /* state, ram, ram.index of each snapshot */
+	int nsnapshots;
+	struct control_reply reply;
+};
+
+static int setup(void **ctx)
+{
+	static struct fixture f;
+
+	memset(&f, 0, sizeof(f));
+	snprintf(f.work, sizeof(f.work), "/tmp/snapshot.XXXXXX");
+	if (!mkdtemp(f.work))
+		return -1;
+	snprintf(f.kernel, sizeof(f.kernel), "%s/payload", f.work);
+	*ctx = &f;
+	return 0;
+}
+
+static int teardown(void **ctx)
+{
+	struct fixture *f = *ctx;
+	char command[96];
+
+	monitor_end(&f->vm);
+	monitor_end(&f->clone);
+	for (int i = 0; i < f->nsnapshots; i++)
+		for (int k = 0; k < FILES; k++)
+			fd_close(f->file[i][k]);
+	snprintf(command, sizeof(command), "rm -rf %s", f->work);
+	return system(command) == 0 ? 0 : -1;
+}
+
+static void boot(struct fixture *f)
+{
+	const char *args[] = { "--kernel", f->kernel, "--memory", "64", NULL };
+
+	monitor_require();
+	monitor_write_payload(f->kernel, payload_begin, (size_t)(payload_end - payload_begin));
+	monitor_start(&f->vm, f->work, args);
+	monitor_hear(&f->vm, 'A');
+}
+
+/* Take one of m; the reply's status. Its files are the next in f->file. */
+static int try_take(struct fixture *f, struct monitor *m, uint64_t flags, uint64_t level)
+{
+	const uint64_t arg[4] = { flags, level, 0, 0 };
+	char name[96];
+
+	assert_true(f->nsnapshots < CHAIN_MAX);
+	for (int k = 0; k < FILES; k++) {
+		snprintf(name, sizeof(name), "%s/file%d.%d", f->work, f->nsnapshots, k);
+		f->file[f->nsnapshots][k] = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		assert_true(f->file[f->nsnapshots][k] >= 0);
+	}
+	f->nsnapshots++;
+	return monitor_request(m, CONTROL_SNAPSHOT, arg, f->file[f->nsnapshots - 1], FILES, &f->reply);
+}
+
+static void take(struct fixture *f, struct monitor *m, uint64_t flags, uint64_t level)
+{
+	if (try_take(f, m, flags, level) != 0)
+		fail_msg("%s", f->reply.text);
+}
+
+/* Start f->clone from snapshot `last` and the `n` - 1 before it; the reply's status. */
+static int try_restore(struct fixture *f, int last, int n, enum control_restore_mode mode, uint64_t flags)
+{
+	const char *args[] = { "--restore", "--memory", "64", NULL };
+	const uint64_t arg[4] = { (uint64_t)mode, (uint64_t)n, 0, flags };
+	int fds[1 + 2 * CHAIN_MAX], nfds = 0;
+
+	monitor_start(&f->clone, f->work, args);
+	fds[nfds++] = f->file[last][0];
+	for (int i = last; i > last - n; i--) {
+		fds[nfds++] = f->file[i][1];
+		fds[nfds++] = f->file[i][2];
+	}
+	return monitor_request(&f->clone, CONTROL_RESTORE, arg, fds, (size_t)nfds, &f->reply);
+}
+
+static void restore(struct fixture *f, int last, int n, enum control_restore_mode mode)
+{
+	if (try_restore(f, last, n, mode, CONTROL_RESTORE_TRACK) != 0)
+		fail_msg("%s", f->reply.text);
+	monitor_hear(&f->clone, 'B');
+}
+
+static void a_mapped_clone_goes_on_and_so_does_the_guest(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 0);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
+	assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_RUNNING);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+}
+
+static void a_filled_clone_goes_on(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 3);
+	restore(f, 0, 1, CONTROL_RESTORE_EAGER);
+}
+
+static void a_clone_whose_memory_arrives_on_demand_goes_on(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 3);
+	restore(f, 0, 1, CONTROL_RESTORE_LAZY);
+}
+
+static void a_stopped_guest_ends_with_its_snapshot(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, CONTROL_SNAPSHOT_STOP, 0);
+	assert_int_equal(monitor_wait(&f->vm), VM_EXIT_BASE + VM_STOP_SAVED);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+}
+
+static void a_paused_guest_stays_paused(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_PAUSE, NULL, NULL, 0, &f->reply), 0);
+	take(f, &f->vm, 0, 0);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
+	assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_PAUSED);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+}
+
+static void a_chain_of_diffs_is_the_whole(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, CONTROL_SNAPSHOT_TRACK, 1);
+	for (int i = 1; i < 6; i++)
+		take(f, &f->vm, CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_TRACK, 1);
+	restore(f, 5, 6, CONTROL_RESTORE_EAGER);
+}
+
+static void generations_follow_one_another(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 0);
+	for (int i = 0; i < 4; i++) {
+		restore(f, i, 1, CONTROL_RESTORE_MAP);
+		take(f, &f->clone, 0, 0);
+		monitor_end(&f->clone);
+	}
+	restore(f, 4, 1, CONTROL_RESTORE_MAP);
+}
+
+static void a_diff_follows_a_restore(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 0);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+	take(f, &f->clone, CONTROL_SNAPSHOT_DIFF, 0);
+	monitor_end(&f->clone);
+	restore(f, 1, 2, CONTROL_RESTORE_MAP);
+}
+
+static void a_diff_with_nothing_before_it_is_refused(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_DIFF, 0), -EINVAL);
+	assert_non_null(strstr(f->reply.text, "take a full one first"));
+}
+
+/* Refused, and the monitor is gone or of no use; never a guest that runs. */
+static void refuses(struct fixture *f, enum control_restore_mode mode, const char *text)
+{
+	assert_true(try_restore(f, 0, 1, mode, 0) < 0);
+	if (!strstr(f->reply.text, text))
+		fail_msg("'%s' does not say '%s'", f->reply.text, text);
+	monitor_end(&f->clone);
+}
+
+static void flip(int fd, off_t at)
+{
+	uint8_t b;
+
+	assert_int_equal(pread(fd, &b, 1, at), 1);
+	b ^= 1;
+	assert_int_equal(pwrite(fd, &b, 1, at), 1);
+}
+
+static void damage_is_named_before_the_guest_runs(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 1);
+	flip(f->file[0][0], 200);
+	refuses(f, CONTROL_RESTORE_EAGER, "state");
+	flip(f->file[0][0], 200);
+	flip(f->file[0][2], 100);
+	refuses(f, CONTROL_RESTORE_EAGER, "ram.index");
+	flip(f->file[0][2], 100);
+	flip(f->file[0][1], RAM_DATA_START + 10);
+	refuses(f, CONTROL_RESTORE_EAGER, "ram");
+	flip(f->file[0][1], RAM_DATA_START + 10);
+	restore(f, 0, 1, CONTROL_RESTORE_EAGER);
+}
+
+static void parts_of_two_snapshots_are_refused(void **ctx)
+{
+	struct fixture *f = *ctx;
+	int other;
+
+	boot(f);
+	take(f, &f->vm, 0, 0);
+	take(f, &f->vm, 0, 0);
+	other = f->file[0][0];
+	f->file[0][0] = f->file[1][0];
+	f->file[1][0] = other;
+	refuses(f, CONTROL_RESTORE_MAP, "two different snapshots");
+}
+
+static void a_full_disk_leaves_the_guest_running(void **ctx)
+{
+	struct fixture *f = *ctx;
+	int full = open("/dev/full", O_RDWR | O_CLOEXEC), mine;
+	const uint64_t arg[4] = { 0 };
+
+	boot(f);
+	take(f, &f->vm, 0, 0);
+	mine = f->file[0][1];
+	f->file[0][1] = full;
+	assert_true(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, f->file[0], FILES, &f->reply) < 0);
+	f->file[0][1] = mine;
+	close(full);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
+	assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_RUNNING);
+	take(f, &f->vm, 0, 0);
+	restore(f, 1, 1, CONTROL_RESTORE_MAP);
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_mapped_clone_goes_on_and_so_does_the_guest),
+		T(a_filled_clone_goes_on),
+		T(a_clone_whose_memory_arrives_on_demand_goes_on),
+		T(a_stopped_guest_ends_with_its_snapshot),
+		T(a_paused_guest_stays_paused),
+		T(a_chain_of_diffs_is_the_whole),
+		T(generations_follow_one_another),
+		T(a_diff_follows_a_restore),
+		T(a_diff_with_nothing_before_it_is_refused),
+		T(damage_is_named_before_the_guest_runs),
+		T(parts_of_two_snapshots_are_refused),
+		T(a_full_disk_leaves_the_guest_running),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
