@@ -22,7 +22,7 @@
 #include "snapshot/ram_image.h"
 #include "snapshot/ram_writer.h"
 
-enum { SPAN_CHUNKS = 64 };
+enum { SPAN_CHUNKS = 64, POPULATE_MIN = 4 /* pages; fewer are as quick by faults */ };
 
 struct load {
 	const struct ram_image *im;
@@ -42,6 +42,8 @@ static int write_run(struct load *l, uint64_t page, unsigned n, const uint8_t *s
 
 	if (n > run)
 		return -EFAULT;
+	if (src && n >= POPULATE_MIN && l->layers == l->im->n)
+		mem_populate(l->mem, page, n);
 	if (src)
 		return mem_write(l->mem, gpa, src, (size_t)n * MEM_PAGE_SIZE);
 	return mem_zero(l->mem, gpa, (size_t)n * MEM_PAGE_SIZE);

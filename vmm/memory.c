@@ -429,6 +429,15 @@ int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t of
 	return 0;
 }
 
+void mem_populate(struct mem *m, uint64_t page, uint64_t npages)
+{
+	uint8_t *p = host_pages(m, page, npages);
+
+	/* Before Linux 5.14 there is no such thing, and faults do it. */
+	if (p)
+		madvise(p, npages << MEM_PAGE_SHIFT, MADV_POPULATE_WRITE);
+}
+
 int mem_uffd_begin(struct mem *m, int uffd, struct err *err)
 {
 	const uint64_t need = 1ull << _UFFDIO_COPY | 1ull << _UFFDIO_ZEROPAGE | 1ull << _UFFDIO_WAKE;
