@@ -338,6 +338,39 @@ static void the_ring_does_file_io_on_its_own_files_only(void **state)
 	close(ev);
 }
 
+/* Places left empty can be filled: with files, and by that call only. */
+static void a_ring_with_empty_places_takes_files_and_nothing_else(void **state)
+{
+	struct block_io *io;
+	struct io_uring *ring;
+	struct err err = ERR_INIT;
+	int files[] = { -1, -1 }, fd, ev = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+	(void)state;
+	make_file("ring.img", 4096);
+	fd = open(path_of("ring.img"), O_RDWR | O_CLOEXEC);
+	if (block_uring_open(files, 2, ev, 16, &io, &err) < 0) {
+		print_message("skipped: %s\n", err.text);
+		skip();
+	}
+	ring = &((struct block_uring *)io)->ring;
+	assert_int_equal(ring_result(ring, prep_read), -EBADF);
+	assert_int_equal(io->ops->set_file(io, 0, fd), 0);
+	assert_int_equal(ring_result(ring, prep_read), 1);
+	assert_int_equal(io->ops->set_file(io, 0, -1), 0);
+	assert_int_equal(ring_result(ring, prep_read), -EBADF);
+	assert_true(io->ops->set_file(io, 2, fd) < 0);
+	assert_int_equal(ring_result(ring, prep_open), -EACCES);
+	assert_int_equal(ring_result(ring, prep_read_other), -EACCES);
+	assert_int_equal(syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_EVENTFD, &ev, 1), -1);
+	assert_int_equal(errno, EACCES);
+	assert_int_equal(syscall(SYS_io_uring_register, ring->ring_fd, IORING_UNREGISTER_FILES, NULL, 0), -1);
+	assert_int_equal(errno, EACCES);
+	io->ops->close(io);
+	close(fd);
+	close(ev);
+}
+
 static int make_dir(void **state)
 {
 	(void)state;
@@ -372,6 +405,7 @@ int main(void)
 		cmocka_unit_test(failed_opens_leak_no_descriptor),
 		cmocka_unit_test(a_file_cut_short_under_the_guest_gives_eio),
 		cmocka_unit_test(the_ring_does_file_io_on_its_own_files_only),
+		cmocka_unit_test(a_ring_with_empty_places_takes_files_and_nothing_else),
 	};
 
 	return cmocka_run_group_tests_name("block", tests, make_dir, remove_dir);
