@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# make bench-restore: starts from a snapshot beside the least they could cost (bench/restore.c says what is measured). Runs on any
+# /dev/kvm, in the lab where there is none. Last line:
+#   restore floor_ratio=... warm_ratio=... warm_growth=... clones_per_s=... idle_clone_mib=... fork100_ms=...
+#
+# Environment: B (build directory), RUNS (15), CLONES (100).
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+build=${B:-build}
+case $build in /*) ;; *) build=$top/$build ;; esac
+runs=${RUNS:-15}
+clones=${CLONES:-100}
+
+if [ -z "${LAB:-}" ] && ! [ -w /dev/kvm ]; then
+	echo "# no KVM on this machine: in the lab, where only the ratios mean something"
+	exec "$top/tests/lab/lab" --timeout 7200 --in-env "B=$build" --in-env "RUNS=$runs" --in-env "CLONES=$clones" -- "$0"
+fi
+
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/bench-restore.XXXXXX")
+trap 'rm -rf "$work"' EXIT INT TERM
+echo "# $runs runs each, $clones clones"
+"$build/bench/restore" "$work" "$runs" "$clones"
