@@ -78,3 +78,7 @@ int cmd_kill(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_image(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_restore(int argc, char **argv);
+int cmd_fork(int argc, char **argv);
+int cmd_pool(int argc, char **argv);

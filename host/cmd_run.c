@@ -20,6 +20,7 @@
 #include "host/launch.h"
 #include "host/overlay_disk.h"
 #include "host/progress.h"
+#include "host/restore_many.h"
 #include "host/result.h"
 #include "host/signals.h"
 #include "host/sock.h"
@@ -33,16 +34,18 @@ enum { COMMAND_TEXT_MAX = 200, POWEROFF_MS = 20000 };
 struct run_options {
 	struct launch_options l;
 	struct exec_options e;
+	char *from;
 	bool prepare, help;
 };
 
 static const struct opt options[] = {
+	OPT_STRING(struct run_options, from, "from", 0, "NAME|DIR", "restore this snapshot instead of booting: its machine, its disks"),
 	OPT_U64(struct run_options, l.cpus, "cpus", 0, "N", 1, VM_MAX_VCPUS, "processors of the VM (1)"),
 	OPT_SIZE(struct run_options, l.memory, "memory", 'm', "SIZE", MIB(LAUNCH_MEMORY_MIN_MIB), GIB(1024), MIB(1),
 		 "memory of the VM; a bare number is MiB (512M)"),
 	OPT_STRING(struct run_options, l.image, "image", 0, "NAME|PATH",
 		   "root disk: an image's name, or a file (with a / in it); 'none' runs in the initramfs (debian)"),
-	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro]", "further disk: /dev/vdc and so on, with an image (repeatable)"),
+	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro|,cow]", "further disk: /dev/vdc and so on, with an image; cow: what the VM writes is its own and goes with it (repeatable)"),
 	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
 		 "how much the VM can write to its root at most; a bare number is bytes (16G)"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
@@ -61,7 +64,7 @@ static const struct opt options[] = {
 };
 
 static const struct cmd_help help = {
-	.usage = "run [OPTIONS] [--] [COMMAND [ARGUMENT...]]",
+	.usage = "run [OPTIONS] [--] [COMMAND [ARGUMENT...]]\nrun --from NAME|DIR [OPTIONS] [--] [COMMAND [ARGUMENT...]]",
 	.summary = "start a VM and run a command in it",
 	.text = "The VM has its own kernel, memory and root disk; what the command writes is gone with\n"
 		"it, unless --keep. Without a command: a shell, on the terminal if there is one.\n"
@@ -75,7 +78,8 @@ static const struct cmd_help help = {
 		    "coffer run --memory 2G --cpus 4 -- sh -c 'nproc; free -m'\n"
 		    "tar c src | coffer run -i -- sh -c 'tar x && make -C src'\n"
 		    "coffer run --keep --name work -- true\n"
-		    "coffer run -it --image ./my-root.img bash",
+		    "coffer run -it --image ./my-root.img bash\n"
+		    "coffer run --from ready -- ./job",
 };
 
 struct run {
@@ -164,7 +168,36 @@ static int run_command(struct run *run)
 	return exec_status(&run->result);
 }
 
-static int boot_and_run(struct run *run)
+static int boot(struct run *run, const char *text)
+{
+	int r = launch_start(&run->launch, &run->o.l, text, &run->guardian, &run->progress, &run->why);
+
+	snprintf(run->id, sizeof(run->id), "%s", run->launch.dir.id);
+	if (r < 0)
+		return r;
+	progress_stage(&run->progress, "booting");
+	return launch_wait(&run->launch, &run->o.l, run->signal_fd, &run->why);
+}
+
+static int restore(struct run *run, const char *text)
+{
+	const struct restore_options o = { .id = run->o.l.name, .command = text, .keep = run->o.l.keep, .track = run->o.l.keep,
+					   .no_seccomp = run->o.l.no_seccomp, .log_level = run->o.l.log_level };
+	struct restore_source src;
+	int r = restore_source_open(run->o.from, &src, &run->why);
+
+	if (r < 0)
+		return r;
+	progress_stage(&run->progress, "restoring");
+	r = restore_source_check(&src, &run->why);
+	if (r == 0)
+		r = restore_one(&run->launch, &src, &o, &run->guardian, run->signal_fd, &run->why);
+	restore_source_close(&src);
+	snprintf(run->id, sizeof(run->id), "%s", run->launch.dir.id);
+	return r;
+}
+
+static int start_and_run(struct run *run)
 {
 	char text[COMMAND_TEXT_MAX];
 
@@ -175,13 +208,8 @@ static int boot_and_run(struct run *run)
 		return exec_status(&run->result);
 	}
 	command_text(run->argv, text, sizeof(text));
-	int r = launch_start(&run->launch, &run->o.l, text, &run->guardian, &run->progress, &run->why);
+	int r = run->o.from ? restore(run, text) : boot(run, text);
 
-	snprintf(run->id, sizeof(run->id), "%s", run->launch.dir.id);
-	if (r == 0) {
-		progress_stage(&run->progress, "booting");
-		r = launch_wait(&run->launch, &run->o.l, run->signal_fd, &run->why);
-	}
 	progress_end(&run->progress);
 	if (r < 0) {
 		cmd_fail(&run->why);
@@ -189,8 +217,26 @@ static int boot_and_run(struct run *run)
 	}
 	/* From here on a VM that is to be kept stays when we are killed; before it would be of no use to anybody. */
 	if (run->o.l.keep)
-		guardian_forget_monitor(&run->guardian);
+		guardian_forget_monitor(&run->guardian, 0);
 	return run_command(run);
+}
+
+/* Options that say what the snapshot says already. */
+static int check_from(const struct run_options *o, struct err *err)
+{
+	const struct {
+		const char *name;
+		bool given;
+	} no[] = {
+		{ "cpus", o->l.cpus }, { "memory", o->l.memory }, { "image", o->l.image }, { "disk", o->l.disks.n },
+		{ "overlay-size", o->l.overlay_size }, { "kernel", o->l.kernel }, { "initrd", o->l.initrd }, { "append", o->l.append },
+		{ "device", o->l.devices.n }, { "boot-timeout", o->l.boot_timeout > 0 }, { "prepare", o->prepare },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(no); i++)
+		if (no[i].given)
+			return err_set(err, -EINVAL, "run: --%s cannot be combined with --from: the snapshot decides that", no[i].name);
+	return o->l.name ? vmdir_check_id(o->l.name, err) : 0;
 }
 
 static uint64_t ms_between(uint64_t from_ns, uint64_t to_ns)
@@ -240,7 +286,7 @@ static int prepare(struct run *run)
 
 int cmd_run(int argc, char **argv)
 {
-	struct run run = { .o.l = { .cpus = 1, .memory = MIB(512) }, .guardian = GUARDIAN_NONE, .signal_fd = -1,
+	struct run run = { .guardian = GUARDIAN_NONE, .signal_fd = -1,
 			   .result = { .out = { .fd = -1, .own_fd = -1 }, .err = { .fd = -1, .own_fd = -1 } } };
 	struct err err = ERR_INIT;
 	sigset_t old;
@@ -248,6 +294,10 @@ int cmd_run(int argc, char **argv)
 
 	if (first < 0)
 		return status;
+	if (run.o.from && check_from(&run.o, &err) < 0)
+		return cmd_fail(&err);
+	run.o.l.cpus = run.o.l.cpus ? run.o.l.cpus : 1;
+	run.o.l.memory = run.o.l.memory ? run.o.l.memory : MIB(512);
 	if (user_disk_check(&run.o.l.disks, &err) < 0)
 		return cmd_fail(&err);
 	if (run.o.prepare)
@@ -264,7 +314,7 @@ int cmd_run(int argc, char **argv)
 		return cmd_fail(&err);
 	}
 	progress_init(&run.progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
-	status = finish(&run, boot_and_run(&run));
+	status = finish(&run, start_and_run(&run));
 	guardian_finish(&run.guardian);
 	signals_close(run.signal_fd, &old);
 	return status;

@@ -8,13 +8,15 @@
 
 #include "host/cmd.h"
 #include "host/control_client.h"
+#include "host/restore.h"
+#include "host/snapshot_take.h"
 #include "host/vmdir.h"
 #include "lib/util.h"
 
 enum { NAMES_MAX = 4096, KILL_WAIT_MS = 10000, KILL_POLL_MS = 20 };
 
 struct state_options {
-	bool all, help;
+	bool all, no_sync, help;
 };
 
 static const struct opt options[] = {
@@ -23,11 +25,19 @@ static const struct opt options[] = {
 	OPT_END,
 };
 
+static const struct opt pause_options[] = {
+	OPT_BOOL(struct state_options, all, "all", 'a', "all running VMs"),
+	OPT_BOOL(struct state_options, no_sync, "no-sync", 0, "do not flush the guest's file systems first"),
+	CMD_OPT_HELP(struct state_options),
+	OPT_END,
+};
+
 static const struct cmd_help pause_help = {
-	.usage = "pause ID...\npause --all",
+	.usage = "pause [--no-sync] ID...\npause [--no-sync] --all",
 	.summary = "stop a VM's processors",
-	.text = "Memory stays, nothing runs, the guest's clock stands still. Pausing a paused VM is no error.",
-	.options = options,
+	.text = "Memory stays, nothing runs, the guest's clock stands still. What the guest has not written to\n"
+		"its disks yet is written first. Pausing a paused VM is no error.",
+	.options = pause_options,
 	.examples = "coffer pause work",
 };
 
@@ -62,24 +72,30 @@ static void collect(const char *id, int dirfd, void *arg)
 		names->n++;
 }
 
-static int do_pause(struct vmdir *d, struct err *err)
+static int do_pause(struct vmdir *d, const struct state_options *o, struct err *err)
 {
+	struct vm_handle vm = { .dir = *d, .status_fd = -1 }; /* borrowed */
+	struct agent_conn *none;
 	struct control_reply reply;
+	int r = o->no_sync ? 0 : snapshot_flush(&vm, false, &none, err);
 
-	return control_call(d->fd, CONTROL_PAUSE, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
+	return r < 0 ? r : control_call(d->fd, CONTROL_PAUSE, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
 }
 
-static int do_resume(struct vmdir *d, struct err *err)
+static int do_resume(struct vmdir *d, const struct state_options *o, struct err *err)
 {
 	struct control_reply reply;
+	int r = control_call(d->fd, CONTROL_RESUME, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
 
-	return control_call(d->fd, CONTROL_RESUME, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
+	(void)o;
+	return r < 0 ? r : restore_settle_resumed(d, err);
 }
 
 /* Until it is gone: one that is still starting has no control socket yet, and a `coffer run` that started it removes its
  * directory itself. */
-static int do_kill(struct vmdir *d, struct err *err)
+static int do_kill(struct vmdir *d, const struct state_options *o, struct err *err)
 {
+	(void)o;
 	for (int waited = 0;; waited += KILL_POLL_MS) {
 		int r = control_end_monitor(d->fd, err);
 
@@ -91,9 +107,9 @@ static int do_kill(struct vmdir *d, struct err *err)
 	}
 }
 
-typedef int state_fn(struct vmdir *d, struct err *err);
+typedef int state_fn(struct vmdir *d, const struct state_options *o, struct err *err);
 
-static int on_one(const char *id, state_fn *fn)
+static int on_one(const char *id, state_fn *fn, const struct state_options *o)
 {
 	struct vmdir d;
 	struct err err = ERR_INIT;
@@ -101,7 +117,7 @@ static int on_one(const char *id, state_fn *fn)
 
 	if (r < 0)
 		return cmd_fail(&err);
-	r = fn(&d, &err);
+	r = fn(&d, o, &err);
 	vmdir_close(&d);
 	if (r == -ECONNREFUSED || r == -ENOENT)
 		return cmd_failf("the VM '%s' is still starting, or has just ended", id);
@@ -112,7 +128,7 @@ static int on_one(const char *id, state_fn *fn)
 	return 0;
 }
 
-static int on_all(state_fn *fn)
+static int on_all(state_fn *fn, const struct state_options *o)
 {
 	struct names *names = calloc(1, sizeof(*names));
 	struct err err = ERR_INIT;
@@ -123,7 +139,7 @@ static int on_all(state_fn *fn)
 	if (vmdir_sweep(collect, names, &err) < 0)
 		status = cmd_fail(&err);
 	for (size_t i = 0; i < names->n; i++) {
-		int s = on_one(names->name[i], fn);
+		int s = on_one(names->name[i], fn, o);
 
 		status = s ? s : status;
 		free(names->name[i]);
@@ -142,12 +158,12 @@ static int state_command(const struct cmd_help *help, state_fn *fn, int argc, ch
 	if (o.all && first < argc)
 		return cmd_failf("%s: either --all or names", argv[0]);
 	if (o.all)
-		return on_all(fn);
+		return on_all(fn, &o);
 	if (first == argc)
 		return cmd_failf("%s: which VM? 'coffer ps' lists them", argv[0]);
 	status = 0;
 	for (int i = first; i < argc; i++) {
-		int s = on_one(argv[i], fn);
+		int s = on_one(argv[i], fn, &o);
 
 		status = s ? s : status;
 	}

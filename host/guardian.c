@@ -21,6 +21,7 @@ enum message_type { MSG_TERMINAL, MSG_MONITOR, MSG_FORGET_MONITOR, MSG_GOODBYE }
 
 struct message {
 	enum message_type type;
+	pid_t pid;
 	struct termios termios;
 };
 
@@ -39,19 +40,51 @@ static void keep_only(int sock, int terminal)
 	close_range(2, ~0u, 0);
 }
 
-static void end_monitor(int pidfd)
+static void await(int pidfd)
 {
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
-	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 	while (poll(&p, 1, MONITOR_WAIT_MS) < 0 && errno == EINTR)
 		;
 }
 
+struct monitors {
+	struct {
+		pid_t pid;
+		int pidfd;
+	} one[GUARDIAN_MONITORS_MAX];
+	size_t n;
+};
+
+static void watch(struct monitors *m, pid_t pid, int pidfd)
+{
+	if (m->n == GUARDIAN_MONITORS_MAX) {
+		fd_close(pidfd);
+		return;
+	}
+	m->one[m->n].pid = pid;
+	m->one[m->n++].pidfd = pidfd;
+}
+
+static void forget(struct monitors *m, pid_t pid)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < m->n; i++)
+		if (pid && m->one[i].pid != pid)
+			m->one[kept++] = m->one[i];
+		else
+			fd_close(m->one[i].pidfd);
+	m->n = kept;
+}
+
 static void __attribute__((noreturn)) guard(bool terminal)
 {
+	struct monitors *all = calloc(1, sizeof(*all));
 	struct message m, saved = { .type = MSG_GOODBYE };
-	int monitor = -1;
+
+	if (!all)
+		_exit(1);
 
 	for (;;) {
 		int fd;
@@ -65,11 +98,11 @@ static void __attribute__((noreturn)) guard(bool terminal)
 			saved = m;
 			break;
 		case MSG_MONITOR:
-			fd_close(monitor);
-			monitor = nfds == 1 ? fd : -1;
+			if (nfds == 1)
+				watch(all, m.pid, fd);
 			break;
 		case MSG_FORGET_MONITOR:
-			monitor = fd_close(monitor);
+			forget(all, m.pid);
 			break;
 		case MSG_GOODBYE:
 			_exit(0);
@@ -77,8 +110,10 @@ static void __attribute__((noreturn)) guard(bool terminal)
 	}
 	if (terminal && saved.type == MSG_TERMINAL)
 		tcsetattr(FD_TERMINAL, TCSANOW, &saved.termios);
-	if (monitor >= 0)
-		end_monitor(monitor);
+	for (size_t i = 0; i < all->n; i++)
+		syscall(SYS_pidfd_send_signal, all->one[i].pidfd, SIGKILL, NULL, 0);
+	for (size_t i = 0; i < all->n; i++)
+		await(all->one[i].pidfd);
 	vmdir_sweep(NULL, NULL, NULL);
 	_exit(0);
 }
@@ -130,16 +165,16 @@ void guardian_watch_terminal(const struct guardian *g, const struct term *t)
 		tell(g, &m, -1);
 }
 
-void guardian_watch_monitor(const struct guardian *g, int pidfd)
+void guardian_watch_monitor(const struct guardian *g, pid_t pid, int pidfd)
 {
-	struct message m = { .type = MSG_MONITOR };
+	struct message m = { .type = MSG_MONITOR, .pid = pid };
 
 	tell(g, &m, pidfd);
 }
 
-void guardian_forget_monitor(const struct guardian *g)
+void guardian_forget_monitor(const struct guardian *g, pid_t pid)
 {
-	struct message m = { .type = MSG_FORGET_MONITOR };
+	struct message m = { .type = MSG_FORGET_MONITOR, .pid = pid };
 
 	tell(g, &m, -1);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@
 #include "host/doctor.h"
 #include "host/initramfs.h"
 #include "host/kernel.h"
-#include "host/overlay_disk.h"
+#include "host/launch_disks.h"
 #include "host/paths.h"
 #include "host/signals.h"
 #include "host/sock.h"
@@ -73,21 +74,6 @@ static int find_files(struct launch *l, const struct launch_options *o, struct e
 	return r < 0 ? r : 0;
 }
 
-static uint64_t overlay_size(const struct launch_options *o)
-{
-	return ALIGN_UP(o->overlay_size ? o->overlay_size : (uint64_t)OVERLAY_DISK_DEFAULT, MIB(1));
-}
-
-static int make_overlay(struct launch *l, const struct launch_options *o, struct err *err)
-{
-	int r = vmdir_create_disks(&l->dir, err);
-
-	if (r < 0)
-		return r;
-	r = overlay_disk_create(l->dir.disk_dir_fd, VMDIR_DISK, overlay_size(o), err);
-	return r < 0 ? err_prefix(err, "overlay disk in %s/%s: ", l->dir.disks.path, l->dir.id), r : 0;
-}
-
 static int make_directory(struct launch *l, const struct launch_options *o, const char *command, struct err *err)
 {
 	struct timespec now;
@@ -102,9 +88,9 @@ static int make_directory(struct launch *l, const struct launch_options *o, cons
 			       .command = (char *)(uintptr_t)command, .keep = o->keep };
 
 	r = vmdir_write_config(&l->dir, &c, err);
-	if (r == 0 && l->image_fd >= 0)
-		r = make_overlay(l, o, err);
-	return r;
+	if (r == 0)
+		r = launch_disks_make(l, o, err);
+	return r < 0 ? r : launch_disks_record(l, o, err);
 }
 
 /* ---- the monitor ---- */
@@ -138,7 +124,7 @@ static void __attribute__((noreturn)) become_monitor(const struct vmargs *args, 
 	_exit(1);
 }
 
-static int spawn(struct launch *l, const struct vmargs *args, bool keep, const struct guardian *g, struct err *err)
+int launch_spawn(struct launch *l, const struct vmargs *args, bool keep, const struct guardian *g, struct err *err)
 {
 	_cleanup_close_ int log = open_log(l, err);
 	pid_t parent = getpid();
@@ -158,7 +144,7 @@ static int spawn(struct launch *l, const struct vmargs *args, bool keep, const s
 	l->pidfd = (int)syscall(SYS_pidfd_open, l->pid, 0);
 	if (l->pidfd < 0)
 		return err_errno(err, -errno, "pidfd_open");
-	guardian_watch_monitor(g, l->pidfd);
+	guardian_watch_monitor(g, l->pid, l->pidfd);
 	return 0;
 }
 
@@ -172,8 +158,9 @@ static int start_monitor(struct launch *l, const struct launch_options *o, const
 	int r = vmargs_make(l, o, &args, err);
 
 	if (r == 0)
-		r = spawn(l, args, o->keep, g, err);
+		r = launch_spawn(l, args, o->keep, g, err);
 	vmargs_free(args);
+	vm_disks_finish(&l->disks); /* the locks of the writable ones are the monitor's alone now */
 	return r;
 }
 
@@ -182,7 +169,7 @@ int launch_prepare(struct launch *l, const struct launch_options *o, struct prog
 	progress_stage(progress, "preparing");
 	int r = find_files(l, o, err);
 
-	return r == 0 && l->image_fd >= 0 ? overlay_disk_prepare(overlay_size(o), err) : r;
+	return r < 0 ? r : launch_disks_prepare(l, o, err);
 }
 
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
@@ -208,6 +195,14 @@ static void reap(struct launch *l)
 {
 	if (l->reaped || l->pid <= 0)
 		return;
+	if (l->foreign) {
+		struct pollfd p = { .fd = l->pidfd, .events = POLLIN };
+
+		sock_poll(&p, 1, 0);
+		l->wait_status = -1;
+		l->reaped = true;
+		return;
+	}
 	while (waitpid(l->pid, &l->wait_status, 0) < 0)
 		if (errno != EINTR)
 			return;
@@ -220,7 +215,7 @@ static void end_monitor(struct launch *l)
 		return;
 	/* By request first, so that it says in its status why it ended; a monitor that has not come so far is killed. */
 	if (control_end_monitor(l->dir.fd, NULL) < 0 || l->ready_ns == 0)
-		kill(l->pid, SIGKILL);
+		l->foreign ? (int)syscall(SYS_pidfd_send_signal, l->pidfd, SIGKILL, NULL, 0) : kill(l->pid, SIGKILL);
 	reap(l);
 }
 
@@ -239,5 +234,6 @@ int launch_end(struct launch *l, bool keep, struct err *err)
 	l->status_fd = fd_close(l->status_fd);
 	l->image_fd = fd_close(l->image_fd);
 	image_finish(&l->image);
+	vm_disks_finish(&l->disks);
 	return r;
 }

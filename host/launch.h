@@ -17,6 +17,7 @@
 #include "host/guardian.h"
 #include "host/image.h"
 #include "host/progress.h"
+#include "host/vm_disks.h"
 #include "host/vm_end.h"
 #include "host/vmdir.h"
 #include "lib/err.h"
@@ -51,11 +52,14 @@ struct launch {
 	struct vmdir dir;
 	struct image image;      /* zeroed without one */
 	int image_fd;            /* its lock */
+	struct vm_disks disks;   /* until the monitor runs */
 	char kernel[PATH_MAX], initrd[PATH_MAX];
 	int ready_sock;          /* where the agent will connect */
 	pid_t pid;               /* the monitor, 0 before it runs */
 	int pidfd;
 	int status_fd;           /* its status file, for after the directory is gone */
+	bool foreign;            /* the monitor is not our child: a pool's */
+	bool has_root;           /* a root disk, also when there is no lock of an image */
 	bool reaped;
 	int wait_status;
 	bool read_write_disks;   /* the user's own: to be synced before the end */
@@ -74,8 +78,15 @@ int launch_prepare(struct launch *l, const struct launch_options *o, struct prog
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
 		 struct progress *progress, struct err *err);
 
+struct vmargs;
+/* Start a monitor with these arguments, in l->dir. keep: it outlives us. */
+int launch_spawn(struct launch *l, const struct vmargs *args, bool keep, const struct guardian *g, struct err *err);
+
 /* Until the guest takes commands. -ECANCELED: a signal asked for the end (l->signal). */
 int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err);
+
+/* Tell the agent clock, entropy and names, and the image's environment when `env`. */
+int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err);
 
 /* Why the monitor ended, as one line, when it has (waits a moment for it); false when it runs on. */
 bool launch_explain_end(struct launch *l, enum vm_end_kind *ret_kind, struct err *err);

@@ -44,8 +44,12 @@ static bool has_ended(struct launch *l, int wait_ms)
 		return true;
 	if (l->pid <= 0 || sock_poll(&p, 1, control_deadline((uint64_t)wait_ms)) != 1)
 		return false;
-	if (waitpid(l->pid, &l->wait_status, WNOHANG) == l->pid)
+	if (l->foreign) {
+		l->wait_status = -1;
 		l->reaped = true;
+	} else if (waitpid(l->pid, &l->wait_status, WNOHANG) == l->pid) {
+		l->reaped = true;
+	}
 	return l->reaped;
 }
 
@@ -150,7 +154,7 @@ static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
 	fputc('"', f);
 }
 
-static char *configure_request(const struct launch *l, size_t *ret_len)
+static char *configure_request(const struct launch *l, bool env, size_t *ret_len)
 {
 	uint8_t random[80];
 	char host[VMDIR_ID_MAX + 1], *text = NULL;
@@ -164,15 +168,16 @@ static char *configure_request(const struct launch *l, size_t *ret_len)
 	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld,\"hostname\":\"%s\"",
 		(long long)now.tv_sec * 1000000000 + now.tv_nsec, host);
 	put_hex(f, "entropy", random, 64);
-	if (l->image_fd >= 0) /* the initramfs has no /etc */
+	if (l->image_fd >= 0 || l->has_root) /* the initramfs has no /etc */
 		put_hex(f, "machine_id", random + 64, 16);
-	fputs(",\"env\":[", f);
-	for (size_t i = 0, n = 0; l->image.env && l->image.env[i]; i++)
+	if (env)
+		fputs(",\"env\":[", f);
+	for (size_t i = 0, n = 0; env && l->image.env && l->image.env[i]; i++)
 		if (strchr(l->image.env[i], '=')) {
 			fputs(n++ ? "," : "", f);
 			agent_put_string(f, l->image.env[i]);
 		}
-	fputs("]}", f);
+	fputs(env ? "]}" : "}", f);
 	if (fclose(f) != 0) {
 		free(text);
 		return NULL;
@@ -180,24 +185,24 @@ static char *configure_request(const struct launch *l, size_t *ret_len)
 	return text;
 }
 
-static int configure(struct launch *l, int signal_fd, struct err *err)
+int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err)
 {
 	struct agent_conn *c;
 	struct agent_line line;
 	size_t len = 0;
-	uint64_t deadline = control_deadline(LAUNCH_READY_MS);
-	_cleanup_free_ char *request = configure_request(l, &len);
-
-	if (!request)
-		return err_set(err, -ENOMEM, "out of memory");
-	int r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline, &c, err);
+	int r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline_ms, &c, err);
 
 	if (r == 0) {
-		r = agent_request(c, request, len, deadline, &line, err);
+		/* Made when it can be sent: it has the time in it. */
+		_cleanup_free_ char *request = configure_request(l, env, &len);
+
+		r = request ? agent_request(c, request, len, deadline_ms, &line, err) : err_set(err, -ENOMEM, "out of memory");
 		l->signal = c->signal;
 		agent_close(c);
 	}
-	return r < 0 ? err_prefix(err, "configure the guest: "), r : 0;
+	if (r < 0)
+		err_prefix(err, "configure the guest: ");
+	return r;
 }
 
 int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err)
@@ -210,7 +215,7 @@ int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd,
 	l->ready_sock = fd_close(l->ready_sock);
 	unlinkat(l->dir.fd, LAUNCH_READY_SOCKET, 0);
 	l->status_fd = openat(l->dir.fd, VMDIR_STATUS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	r = configure(l, signal_fd, err);
+	r = launch_configure(l, true, signal_fd, control_deadline(LAUNCH_READY_MS), err);
 	if (r == 0)
 		r = vmdir_write_file(l->dir.fd, VMDIR_READY, "", 0, err);
 	if (r < 0) {

@@ -174,6 +174,23 @@ int lockdir_sweep(struct lockdir *d, lockdir_visit_fn *visit, void *arg, struct 
 	return r;
 }
 
+int lockdir_rename(struct lockdir *d, const char *from, const char *to, struct err *err)
+{
+	_cleanup_unlock_ struct lockdir *locked = lock_parent(d);
+
+	if (!locked)
+		return err_errno(err, -errno, "lock '%s'", d->path);
+	_cleanup_close_ int there = open_child(d, to);
+
+	if (there >= 0 && is_held(there))
+		return err_set(err, -EEXIST, "'%s' is in use", to);
+	int r = there >= 0 ? remove_child(d, to, err) : 0;
+
+	if (r == 0 && renameat(d->fd, from, d->fd, to) < 0)
+		r = err_errno(err, -errno, "rename '%s/%s' to '%s'", d->path, from, to);
+	return r;
+}
+
 int lockdir_remove(struct lockdir *d, const char *name, int lockfd, struct err *err)
 {
 	_cleanup_unlock_ struct lockdir *locked = lock_parent(d);

@@ -38,5 +38,8 @@ typedef void lockdir_visit_fn(const char *name, int dirfd, int live, void *arg);
 /* Visit all children (visit may be NULL), then remove those that were stale. 0 or -errno. */
 int lockdir_sweep(struct lockdir *d, lockdir_visit_fn *visit, void *arg, struct err *err);
 
+/* Rename a child whose lock the caller holds. A stale child of the new name is removed first; a live one is -EEXIST. */
+int lockdir_rename(struct lockdir *d, const char *from, const char *to, struct err *err);
+
 /* Remove child `name`: when its caller holds `lockfd` (>= 0) or, with -1, when it is stale. */
 int lockdir_remove(struct lockdir *d, const char *name, int lockfd, struct err *err);

@@ -107,6 +107,9 @@ char *snapshot_manifest_format(const struct snapshot_manifest *m);
 int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len, struct snapshot_manifest *ret,
 			    struct err *err);
 
+/* Whether a --device option names no file of the host, and is no disk: what a snapshot may have. */
+bool snapshot_device_is_plain(const char *device);
+
 /* A deep copy; 0 or -ENOMEM. */
 int snapshot_manifest_copy(const struct snapshot_manifest *m, struct snapshot_manifest *ret);
 

@@ -213,7 +213,7 @@ static int take_disks(const struct reader *rd, json_t *o, struct snapshot_manife
 /* ---- the machine ---- */
 
 /* NAME[,KEY[=VALUE]...] with values that are no paths: whoever made the snapshot chooses no files of the host. */
-static bool is_plain_device(const char *s)
+bool snapshot_device_is_plain(const char *s)
 {
 	static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
 	size_t n = strspn(s, word);
@@ -260,7 +260,7 @@ static int take_machine(const struct reader *rd, json_t *root, struct snapshot_m
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(list, i));
 
-		if (!s || strlen(s) > SNAPSHOT_STRING_MAX || (rd->what == SNAPSHOT_WHAT_SNAPSHOT && !is_plain_device(s)))
+		if (!s || strlen(s) > SNAPSHOT_STRING_MAX || (rd->what == SNAPSHOT_WHAT_SNAPSHOT && !snapshot_device_is_plain(s)))
 			return wrong(rd, "machine.", "devices", "has an entry that is no device");
 		m->device[i] = strdup(s);
 		m->ndevices = i + 1;

@@ -80,22 +80,45 @@ static void set_name(struct snapshot *s)
 	snprintf(s->name, sizeof(s->name), "%.*s", NAME_MAX, slash ? slash + 1 : s->path);
 }
 
-int snapshot_open(const char *name_or_path, struct snapshot *ret, struct err *err)
+static int open_directory(const char *name_or_path, struct snapshot *s, struct err *err)
 {
-	struct snapshot s = SNAPSHOT_NONE;
 	char path[PATH_MAX];
 	int r = resolve(name_or_path, path, sizeof(path), err);
 
 	if (r < 0)
 		return r;
-	if (!realpath(path, s.path) || (s.fd = open(s.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
+	if (!realpath(path, s->path) || (s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
 		r = -errno;
 		if (r == -ENOENT && !strchr(name_or_path, '/'))
 			return err_set(err, r, "there is no snapshot '%s': see 'coffer snapshot ls', or give a path with a / in it", name_or_path);
 		return err_errno(err, r, "snapshot '%s'", name_or_path);
 	}
-	set_name(&s);
-	r = read_manifest(&s, err);
+	set_name(s);
+	return 0;
+}
+
+int snapshot_open(const char *name_or_path, struct snapshot *ret, struct err *err)
+{
+	struct snapshot s = SNAPSHOT_NONE;
+	int r = open_directory(name_or_path, &s, err);
+
+	if (r == 0)
+		r = read_manifest(&s, err);
+	if (r < 0) {
+		fd_close(s.fd);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+int snapshot_open_damaged(const char *name_or_path, struct snapshot *ret, struct err *err)
+{
+	struct snapshot s = SNAPSHOT_NONE;
+	int r = open_directory(name_or_path, &s, err);
+
+	if (r == 0 && faccessat(s.fd, SNAPSHOT_MANIFEST, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		r = err_errno(err, -errno, "'%s/" SNAPSHOT_MANIFEST "'", s.path);
 	if (r < 0) {
 		fd_close(s.fd);
 		return r;
@@ -333,13 +356,9 @@ int snapshot_draft_create(const struct snapshot_draft *d, const char *name, stru
 static int sync_file(const struct snapshot_draft *d, const char *name, struct err *err)
 {
 	_cleanup_close_ int fd = openat(d->fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0 || fsync(fd) < 0)
 		return err_errno(err, -errno, "write '%s' of the snapshot to disk", name);
-	/* Sealed: nobody writes these again. A layer keeps its mode, its inode is the running VM's too. */
-	if (st.st_nlink == 1 && fchmod(fd, st.st_mode & 0555) < 0)
-		return err_errno(err, -errno, "'%s': chmod", name);
 	return 0;
 }
 

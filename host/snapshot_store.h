@@ -34,6 +34,8 @@ int snapshot_store_path(char *out, size_t len, struct err *err);
 
 /* NAME, or a path with a '/'. -ENOENT says where it was looked for. */
 int snapshot_open(const char *name_or_path, struct snapshot *ret, struct err *err);
+/* Only to remove it: its manifest is not read, but there has to be one. */
+int snapshot_open_damaged(const char *name_or_path, struct snapshot *ret, struct err *err);
 /* The parent that its manifest names: where it says, else in the store by its id. */
 int snapshot_open_parent(const struct snapshot *s, struct snapshot *ret, struct err *err);
 void snapshot_close(struct snapshot *s); /* SNAPSHOT_NONE too */

@@ -19,16 +19,17 @@
 
 enum { SECTOR = 512 };
 
-#define FORM "PATH[,ro]"
+#define FORM "PATH[,ro|,cow]"
 
 struct parsed {
 	char *path;
-	bool ro;
+	bool ro, cow;
 };
 
 static const struct opt table[] = {
 	OPT_STRING(struct parsed, path, "path", 0, "PATH", "disk file"),
 	OPT_BOOL(struct parsed, ro, "ro", 0, "read-only"),
+	OPT_BOOL(struct parsed, cow, "cow", 0, "what the VM writes is its own"),
 	OPT_END,
 };
 
@@ -51,7 +52,7 @@ static int check_file(const char *text, const struct user_disk *d, struct err *e
 		return err_set(err, -EINVAL, "--disk '%s': is %s: a disk is a file or a block device", text, kind_name(st.st_mode));
 	if (access(d->path, R_OK) < 0)
 		return err_errno(err, -errno, "--disk '%s': open for reading", text);
-	if (!d->ro && access(d->path, W_OK) < 0)
+	if (!d->ro && !d->cow && access(d->path, W_OK) < 0)
 		return err_errno(err, -errno, "--disk '%s': open for writing ('%s,ro' opens it read-only)", text, text);
 	if (S_ISREG(st.st_mode) && (st.st_size == 0 || st.st_size % SECTOR != 0))
 		return err_set(err, -EINVAL,
@@ -74,7 +75,10 @@ int user_disk_parse(const char *text, struct user_disk *ret, struct err *err)
 		r = err_set(err, -EINVAL, "--disk '%s': no path: the form is " FORM, text);
 	else if (!realpath(p.path, d.path))
 		r = err_errno(err, -errno, "--disk '%s'", text);
+	else if (p.ro && p.cow)
+		r = err_set(err, -EINVAL, "--disk '%s': either ro or cow", text);
 	d.ro = p.ro;
+	d.cow = p.cow;
 	opt_free(table, &p);
 	if (r == 0)
 		r = check_file(text, &d, err);

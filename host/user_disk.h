@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The disks of `coffer run --disk PATH[,ro]`: what was written, whether it can be used, and errors in those words. */
+/* The disks of `coffer run --disk PATH[,ro|,cow]`: what was written, whether it can be used, and errors in those words. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>
@@ -10,6 +10,7 @@
 struct user_disk {
 	char path[PATH_MAX]; /* resolved */
 	bool ro;
+	bool cow; /* read-only, below a layer of the VM's own */
 };
 
 /* Parse one --disk and check what can be known before a monitor opens it: that it is there, of a kind and size that

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,34 +181,57 @@ static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, u
 	return 0;
 }
 
-int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
-		      const struct snapshot_layer *known, struct err *err)
+static void layer_name(size_t number, size_t k, char out[40])
 {
-	_cleanup_close_ int own = fd;
+	snprintf(out, 40, "disk%zu-base%zu.lsmt", number, k);
+}
+
+/* One more entry; fd may be -1. */
+static int append(struct vm_disk *v, size_t number, int *fd, const char *where, const struct snapshot_layer *known, struct err *err)
+{
 	struct snapshot_disk *d = &v->d;
-	const char *where;
-	char name[40];
 
 	if (d->nlayers == SNAPSHOT_LAYERS_MAX)
 		return err_set(err, -E2BIG, "disk %zu has more than %d layers", number, SNAPSHOT_LAYERS_MAX);
-	snprintf(name, sizeof(name), "disk%zu-base%zu.lsmt", number, d->nlayers);
 	struct snapshot_layer *more = realloc(d->layer, (d->nlayers + 1) * sizeof(*more));
 
 	if (!more)
 		return err_set(err, -ENOMEM, "out of memory");
 	d->layer = more;
-	int r = keep_layer(&own, path, disk_dir_fd, name, known->size, &where, err);
-
-	if (r < 0)
-		return r;
 	struct snapshot_layer *l = &d->layer[d->nlayers];
 
 	*l = *known;
 	l->file = strdup(where);
 	if (!l->file)
 		return err_set(err, -ENOMEM, "out of memory");
-	v->layer_fd[d->nlayers++] = TAKE_FD(own);
+	v->layer_fd[d->nlayers++] = TAKE_FD(*fd);
 	return 0;
+}
+
+int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
+		      const struct snapshot_layer *known, struct err *err)
+{
+	_cleanup_close_ int own = fd;
+	const char *where;
+	char name[40];
+
+	layer_name(number, v->d.nlayers, name);
+	int r = keep_layer(&own, path, disk_dir_fd, name, known->size, &where, err);
+
+	return r < 0 ? r : append(v, number, &own, where, known, err);
+}
+
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from, const struct snapshot_layer *known,
+			   struct err *err)
+{
+	char name[40], path[2 * PATH_MAX];
+	int none = -1;
+
+	layer_name(number, v->d.nlayers, name);
+	snprintf(path, sizeof(path), "%s/%s", from, known->file);
+	bool here = faccessat(disk_dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+
+	return append(v, number, &none, here ? name : path, known, err);
 }
 
 void vm_disk_pair_names(size_t number, unsigned generation, char data[40], char index[40])
@@ -258,18 +282,27 @@ int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct er
 	return 0;
 }
 
-void vm_disks_finish(struct vm_disks *v)
+void vm_disks_forget_fds(struct vm_disks *v)
 {
 	for (size_t i = 0; i < v->n; i++) {
 		struct vm_disk *d = v->disk[i];
 
-		fd_close(d->base_fd);
-		fd_close(d->top_data_fd);
-		fd_close(d->top_index_fd);
-		for (size_t k = 0; k < d->d.nlayers; k++) {
-			fd_close(d->layer_fd[k]);
+		d->base_fd = fd_close(d->base_fd);
+		d->top_data_fd = fd_close(d->top_data_fd);
+		d->top_index_fd = fd_close(d->top_index_fd);
+		for (size_t k = 0; k < d->d.nlayers; k++)
+			d->layer_fd[k] = fd_close(d->layer_fd[k]);
+	}
+}
+
+void vm_disks_finish(struct vm_disks *v)
+{
+	vm_disks_forget_fds(v);
+	for (size_t i = 0; i < v->n; i++) {
+		struct vm_disk *d = v->disk[i];
+
+		for (size_t k = 0; k < d->d.nlayers; k++)
 			free(d->d.layer[k].file);
-		}
 		free(d->d.layer);
 		free(d->d.path);
 		free(d->d.image);

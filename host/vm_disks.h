@@ -36,8 +36,13 @@ int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, str
  * or else named by its path. `known`: what is known of it. */
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 		      const struct snapshot_layer *known, struct err *err);
+/* The same when another process has done it: where it is now, without a descriptor. `from`: the snapshot's directory. */
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from, const struct snapshot_layer *known,
+			   struct err *err);
 /* The writable pair above. */
 int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct err *err);
+/* Close all descriptors (the monitor has them), keep the description. */
+void vm_disks_forget_fds(struct vm_disks *v);
 void vm_disks_finish(struct vm_disks *v);
 
 /* What --device takes. restore: layers come later, by the control socket. To be freed; NULL: no memory. */

@@ -11,7 +11,6 @@
 
 #include "host/launch.h"
 #include "host/paths.h"
-#include "host/user_disk.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -21,6 +20,8 @@
  * cryptomgr.notests, rcu_expedited, audit=0) are left out. */
 static const char base_cmdline[] =
 	"console=ttyS0 quiet panic=-1 reboot=a random.trust_cpu=on 8250.nr_uarts=1 pci=off i8042.noaux i8042.nokbd i8042.nopnp";
+
+const char *const vmargs_devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon", NULL };
 
 static void add(struct vmargs *a, const char *word)
 {
@@ -39,8 +40,7 @@ static int add_owned(struct vmargs *a, char *word)
 	return 0;
 }
 
-static int add_format(struct vmargs *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int add_format(struct vmargs *a, const char *fmt, ...)
+int vmargs_add(struct vmargs *a, const char *fmt, ...)
 {
 	va_list ap;
 	char *s = NULL;
@@ -52,9 +52,9 @@ static int add_format(struct vmargs *a, const char *fmt, ...)
 	return add_owned(a, s);
 }
 
-static void add_fd(struct vmargs *a, int fd)
+void vmargs_add_fd(struct vmargs *a, int fd)
 {
-	if (fd >= 0 && a->nfds < VMARGS_FDS_MAX && add_format(a, "--keep-fd=%d", fd) == 0)
+	if (fd >= 0 && a->nfds < VMARGS_FDS_MAX && vmargs_add(a, "--keep-fd=%d", fd) == 0)
 		a->fd[a->nfds++] = fd;
 }
 
@@ -78,58 +78,24 @@ char *vmargs_cmdline(const struct launch *l, const struct launch_options *o)
 	return line;
 }
 
-/* A comma in a value is written twice. */
-static char *escape_commas(const char *s)
+int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 {
-	char *out = malloc(2 * strlen(s) + 1), *p = out;
+	for (size_t i = 0; i < v->n; i++) {
+		const struct vm_disk *d = v->disk[i];
 
-	while (out && *s) {
-		if (*s == ',')
-			*p++ = ',';
-		*p++ = *s++;
+		add(a, "--device");
+		if (add_owned(a, vm_disk_device(d, restore)) < 0)
+			return -ENOMEM;
+		for (size_t k = 0; k < d->d.nlayers && !restore; k++)
+			vmargs_add_fd(a, d->layer_fd[k]);
+		if (restore)
+			continue;
+		if (d->d.kind == SNAPSHOT_DISK_LAYERS)
+			vmargs_add_fd(a, d->base_fd);
+		vmargs_add_fd(a, d->top_data_fd);
+		vmargs_add_fd(a, d->top_index_fd);
 	}
-	if (out)
-		*p = 0;
-	return out;
-}
-
-static int add_disk(struct vmargs *a, const char *path, const char *more)
-{
-	_cleanup_free_ char *escaped = escape_commas(path);
-
-	if (!escaped)
-		return -ENOMEM;
-	add(a, "--device");
-	return add_format(a, "blk,path=%s%s", escaped, more);
-}
-
-static int add_user_disk(struct vmargs *a, struct launch *l, const char *text, struct err *err)
-{
-	struct user_disk d;
-	int r = user_disk_parse(text, &d, err);
-
-	if (r < 0)
-		return r;
-	l->read_write_disks |= !d.ro;
-	return add_disk(a, d.path, d.ro ? ",ro" : "");
-}
-
-static int add_disks(struct vmargs *a, struct launch *l, const struct launch_options *o, struct err *err)
-{
-	char overlay[PATH_MAX + VMDIR_ID_MAX + 64];
-	int r = 0;
-
-	if (l->image_fd >= 0) {
-		snprintf(overlay, sizeof(overlay), "%s/%s/%s", l->dir.disks.path, l->dir.id, VMDIR_DISK);
-		r = add_disk(a, l->image.path, ",ro");
-		if (r == 0) /* it ends with the VM: nothing need be flushed */
-			r = add_disk(a, overlay, ",cache=unsafe");
-	}
-	l->user_disks = &o->disks;
-	l->first_user_disk = l->image_fd >= 0 ? 2 : 0;
-	for (size_t i = 0; i < o->disks.n && r == 0; i++)
-		r = add_user_disk(a, l, o->disks.v[i], err);
-	return r;
+	return 0;
 }
 
 static int add_cmdline(struct vmargs *a, const struct launch *l, const struct launch_options *o, struct err *err)
@@ -153,26 +119,24 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 
 	if (r < 0)
 		return r;
-	r = add_format(a, "%s", vmm);
+	r = vmargs_add(a, "%s", vmm);
 	if (r == 0)
-		r = add_format(a, "--dir=%s", l->dir.path);
+		r = vmargs_add(a, "--dir=%s", l->dir.path);
 	if (r == 0)
-		r = add_format(a, "--kernel=%s", l->kernel);
+		r = vmargs_add(a, "--kernel=%s", l->kernel);
 	if (r == 0)
-		r = add_format(a, "--initrd=%s", l->initrd);
+		r = vmargs_add(a, "--initrd=%s", l->initrd);
 	if (r == 0)
-		r = add_format(a, "--cpus=%llu", (unsigned long long)o->cpus);
+		r = vmargs_add(a, "--cpus=%llu", (unsigned long long)o->cpus);
 	if (r == 0)
-		r = add_format(a, "--memory=%lluM", (unsigned long long)(o->memory >> 20));
+		r = vmargs_add(a, "--memory=%lluM", (unsigned long long)(o->memory >> 20));
 	if (r == 0)
 		r = add_cmdline(a, l, o, err);
 	if (r == 0)
-		r = add_disks(a, l, o, err);
-	static const char *const devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(devices); i++) {
+		r = vmargs_add_disks(a, &l->disks, false);
+	for (size_t i = 0; vmargs_devices[i]; i++) {
 		add(a, "--device");
-		add(a, devices[i]);
+		add(a, vmargs_devices[i]);
 	}
 	for (size_t i = 0; i < o->devices.n; i++) {
 		add(a, "--device");
@@ -186,9 +150,9 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 		add(a, "--no-seccomp");
 	if (!o->keep)
 		add(a, "--die-with-parent");
-	add_fd(a, l->dir.lock_fd);
-	add_fd(a, l->dir.disk_lock_fd);
-	add_fd(a, l->image_fd);
+	vmargs_add_fd(a, l->dir.lock_fd);
+	vmargs_add_fd(a, l->dir.disk_lock_fd);
+	vmargs_add_fd(a, l->image_fd);
 	return r;
 }
 
@@ -197,8 +161,8 @@ int vmargs_make(struct launch *l, const struct launch_options *o, struct vmargs 
 	struct vmargs *a = calloc(1, sizeof(*a));
 	int r = a ? fill(a, l, o, err) : -ENOMEM;
 
-	if (r == 0 && a->argc == VMARGS_MAX)
-		r = err_set(err, -E2BIG, "too many options for the monitor");
+	if (r == 0 && (a->argc == VMARGS_MAX || a->nfds == VMARGS_FDS_MAX))
+		r = err_set(err, -E2BIG, "too many options or disks for the monitor");
 	if (r == -ENOMEM)
 		err_set(err, r, "out of memory");
 	if (r < 0) {

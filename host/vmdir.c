@@ -14,6 +14,9 @@
 
 enum { ID_TRIES = 16 };
 
+/* No VM has such a name (vmdir_check_id), so no command takes one for a VM. */
+#define SHELL_PREFIX "SHELL-"
+
 int vmdir_check_id(const char *id, struct err *err)
 {
 	static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -56,17 +59,26 @@ static int set_id(struct vmdir *d, const char *id, struct err *err)
 	return 0;
 }
 
-static int create_random(struct vmdir *d, struct err *err)
+static int random_id(const char *prefix, char out[32], struct err *err)
+{
+	unsigned random;
+
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		return err_errno(err, -errno, "getrandom");
+	snprintf(out, 32, "%s%08x", prefix, random);
+	return 0;
+}
+
+static int create_random(struct vmdir *d, const char *prefix, struct err *err)
 {
 	int r = -EEXIST;
 
 	for (int i = 0; i < ID_TRIES && r == -EEXIST; i++) {
-		unsigned random;
-		char id[16];
+		char id[32];
 
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			return err_errno(err, -errno, "getrandom");
-		snprintf(id, sizeof(id), "%08x", random);
+		r = random_id(prefix, id, err);
+		if (r < 0)
+			return r;
 		r = lockdir_create(&d->run, id, &d->fd, &d->lock_fd, err);
 		if (r == 0)
 			return set_id(d, id, err);
@@ -82,7 +94,7 @@ int vmdir_create(const char *name, struct vmdir *ret, struct err *err)
 	if (r == 0)
 		r = open_run(&d.run, err);
 	if (r == 0 && !name)
-		r = create_random(&d, err);
+		r = create_random(&d, "", err);
 	else if (r == 0) {
 		r = lockdir_create(&d.run, name, &d.fd, &d.lock_fd, err);
 		if (r == -EEXIST)
@@ -108,6 +120,69 @@ int vmdir_create_disks(struct vmdir *d, struct err *err)
 		err_set(err, r, "a VM named '%s' of another XDG_RUNTIME_DIR uses %s/%s: choose another name", d->id,
 			d->disks.path, d->id);
 	return r;
+}
+
+int vmdir_open_disks(struct vmdir *d, struct err *err)
+{
+	int r = open_disks(&d->disks, err);
+
+	if (r < 0)
+		return r;
+	d->disk_dir_fd = openat(d->disks.fd, d->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return d->disk_dir_fd < 0 ? err_errno(err, -errno, "the VM's disk directory '%s/%s'", d->disks.path, d->id) : 0;
+}
+
+int vmdir_create_shell(struct vmdir *ret, struct err *err)
+{
+	struct vmdir d = VMDIR_NONE;
+	int r = open_run(&d.run, err);
+
+	if (r == 0)
+		r = create_random(&d, SHELL_PREFIX, err);
+	if (r < 0) {
+		vmdir_close(&d);
+		return r;
+	}
+	*ret = d;
+	return 0;
+}
+
+int vmdir_adopt(struct vmdir *d, const char *id, struct err *err)
+{
+	int r = open_run(&d->run, err);
+
+	if (r == 0 && d->disk_dir_fd >= 0)
+		r = open_disks(&d->disks, err);
+	return r < 0 ? r : set_id(d, id, err);
+}
+
+static int rename_both(struct vmdir *d, const char *id, struct err *err)
+{
+	int r = lockdir_rename(&d->run, d->id, id, err);
+
+	if (r == -EEXIST)
+		err_set(err, r, "a VM named '%s' is running: 'coffer kill %s' ends it", id, id);
+	if (r < 0 || d->disk_dir_fd < 0)
+		return r;
+	r = lockdir_rename(&d->disks, d->id, id, err);
+	if (r < 0)
+		lockdir_rename(&d->run, id, d->id, NULL);
+	return r;
+}
+
+int vmdir_rename(struct vmdir *d, const char *id, struct err *err)
+{
+	int r = id ? vmdir_check_id(id, err) : -EEXIST;
+	char random[32];
+
+	if (id && r == 0)
+		r = rename_both(d, id, err);
+	for (int i = 0; !id && i < ID_TRIES && r == -EEXIST; i++) {
+		r = random_id("", random, err);
+		if (r == 0)
+			r = rename_both(d, random, err);
+	}
+	return r < 0 ? r : set_id(d, id ? id : random, err);
 }
 
 int vmdir_open_any(const char *id, struct vmdir *ret, struct err *err)
@@ -185,7 +260,7 @@ static void visit_live(const char *name, int dirfd, int live, void *arg)
 {
 	const struct visit *v = arg;
 
-	if (live && v->fn)
+	if (live && v->fn && vmdir_check_id(name, NULL) == 0)
 		v->fn(name, dirfd, v->arg);
 }
 

@@ -2,14 +2,17 @@
 /*
  * The directories of one VM: made before its monitor starts, gone when it has ended.
  *
- *   RUNTIME/ID  config.json lock pid control.sock vsock.sock console.log vmm.log status (see paths.h for RUNTIME)
- *   STATE/vms/ID  lock, disk.img: the private overlay disk; only for a VM that has one
+ *   RUNTIME/ID  config.json machine.json lock pid control.sock vsock.sock console.log vmm.log status (see paths.h for RUNTIME)
+ *   STATE/vms/ID  lock, layers of its private disks (vm_disks.h); only for a VM that has one
  *
  * Both are children of a lockdir: who made the VM and its monitor hold their locks, so what a crash leaves behind is
  * known as stale and goes with the next vmdir_sweep.
  *
+ * Children whose names are no VM's are shells: monitors that wait for a snapshot (restore.h).
+ *
  * config.json says what the VM is (struct vm_config); it is written once, before the monitor starts. `ready` appears when the
- * agent in the guest has been configured and takes commands. `status` is the monitor's last word: one JSON line.
+ * agent in the guest has been configured and takes commands. `unsettled` says that this is left to whoever resumes a VM that was
+ * restored paused. `status` is the monitor's last word: one JSON line.
  */
 #pragma once
 #include <stdbool.h>
@@ -26,12 +29,12 @@ enum {
 
 #define VMDIR_CONFIG "config.json"
 #define VMDIR_READY "ready"
+#define VMDIR_UNSETTLED "unsettled"
 #define VMDIR_STATUS "status"
 #define VMDIR_PID "pid"
 #define VMDIR_CONSOLE "console.log"
 #define VMDIR_LOG "vmm.log"
 #define VMDIR_VSOCK "vsock.sock"
-#define VMDIR_DISK "disk.img"
 
 struct vmdir {
 	struct lockdir run, disks;
@@ -72,6 +75,14 @@ int vmdir_check_id(const char *id, struct err *err);
 int vmdir_create(const char *name, struct vmdir *ret, struct err *err);
 /* Make its directory for disks too. */
 int vmdir_create_disks(struct vmdir *d, struct err *err);
+/* Open the directory for disks of one that was opened. */
+int vmdir_open_disks(struct vmdir *d, struct err *err);
+/* Make the directory of a shell, a monitor that waits for a snapshot: it is no VM yet, and no command sees it. */
+int vmdir_create_shell(struct vmdir *ret, struct err *err);
+/* The descriptors in *d are those of shell `id`: open what is missing. */
+int vmdir_adopt(struct vmdir *d, const char *id, struct err *err);
+/* Let the directories, whose locks we hold, be those of VM `id` (NULL: a random one). -EEXIST as vmdir_create. */
+int vmdir_rename(struct vmdir *d, const char *id, struct err *err);
 /* Open a running VM's. -ENOENT, with the reason when it has just ended (and what it left is removed then). */
 int vmdir_open(const char *id, struct vmdir *ret, struct err *err);
 /* Open it whether it runs or not: 1 running, 0 ended, -errno. */

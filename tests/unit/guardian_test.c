@@ -74,13 +74,13 @@ static pid_t run_command(int monitor, enum way way)
 
 		if (guardian_start(&g, -1, NULL) < 0 || vmdir_create("x", &d, NULL) < 0 || vmdir_create_disks(&d, NULL) < 0)
 			_exit(1);
-		guardian_watch_monitor(&g, monitor);
+		guardian_watch_monitor(&g, 1, monitor);
 		if (way == GOODBYE) {
 			guardian_finish(&g);
 			_exit(0);
 		}
 		if (way == FORGOTTEN)
-			guardian_forget_monitor(&g);
+			guardian_forget_monitor(&g, 0);
 		raise(SIGKILL);
 	}
 	return pid;

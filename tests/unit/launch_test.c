@@ -17,6 +17,8 @@
 
 #include "host/kernel.h"
 #include "host/launch.h"
+#include "host/launch_disks.h"
+#include "host/snapshot_record.h"
 #include "host/vmargs.h"
 #include "lib/util.h"
 #include "tests/harness/home.h"
@@ -165,59 +167,128 @@ static void the_monitor_gets_what_was_asked_for(void **s)
 	vmargs_free(a);
 }
 
+/* Directories for real, so that disks can be made. */
+static void prepare_disks(struct launch *l, struct launch_options *o)
+{
+	launch_init(l);
+	*o = (struct launch_options){ .cpus = 2, .memory = MIB(512), .overlay_size = MIB(64) };
+	assert_int_equal(vmdir_create("a_b.c", &l->dir, NULL), 0);
+	strcpy(l->kernel, "/boot/k");
+	strcpy(l->initrd, "/cache/i");
+}
+
+static const char *disk(const struct vmargs *a, size_t number)
+{
+	for (size_t i = 0; i < a->argc; i++)
+		if (!strncmp(a->argv[i], "blk,", 4) && number-- == 0)
+			return a->argv[i];
+	return "";
+}
+
 static void an_image_and_its_overlay_are_the_first_two_disks(void **s)
 {
 	struct launch l;
 	struct launch_options o;
 	struct vmargs *a;
-	size_t i = 0;
+	char expected[300];
 
 	(void)s;
-	prepare(&l, &o);
-	strcpy(l.image.path, "/img,1");
-	l.image_fd = 51;
+	prepare_disks(&l, &o);
+	strcpy(l.image.path, make_file("img,1"));
+	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
 	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
+	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
 	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
-	l.image_fd = -1;
-	while (i < a->argc && strncmp(a->argv[i], "blk,", 4) != 0)
-		i++;
-	assert_string_equal(a->argv[i], "blk,path=/img,,1,ro");
-	assert_string_equal(a->argv[i + 2], "blk,path=/var/lib/coffer/vms/a_b.c/disk.img,cache=unsafe");
-	assert_non_null(strstr(a->argv[i + 4], "/own"));
-	assert_null(strstr(a->argv[i + 4], ",ro"));
+	snprintf(expected, sizeof(expected), "blk,path=%s/img,,1,ro", home.path);
+	assert_string_equal(disk(a, 0), expected);
+	snprintf(expected, sizeof(expected), "blk,backend=layers,size=67108864,cache=unsafe,layers=%d,top=%d:%d",
+		 l.disks.disk[1]->layer_fd[0], l.disks.disk[1]->top_data_fd, l.disks.disk[1]->top_index_fd);
+	assert_string_equal(disk(a, 1), expected);
+	snprintf(expected, sizeof(expected), "--keep-fd=%d", l.disks.disk[1]->top_data_fd);
+	assert_true(has(a, expected));
+	assert_non_null(strstr(disk(a, 2), "/own"));
+	assert_null(strstr(disk(a, 2), ",ro"));
 	assert_true(l.read_write_disks);
-	assert_true(has(a, "--keep-fd=51"));
+	snprintf(expected, sizeof(expected), "--keep-fd=%d", l.image_fd);
+	assert_true(has(a, expected));
 	vmargs_free(a);
+	launch_end(&l, false, NULL);
 }
 
 static void a_disk_of_the_user_s_may_be_read_only(void **s)
 {
 	struct launch l;
 	struct launch_options o;
-	struct vmargs *a;
 	char text[300];
 
 	(void)s;
-	prepare(&l, &o);
+	prepare_disks(&l, &o);
 	snprintf(text, sizeof(text), "%s,ro", make_file("own"));
 	o.disks = (struct opt_strv){ { text }, 1 };
-	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
 	assert_false(l.read_write_disks);
+	launch_end(&l, false, NULL);
+}
+
+static void what_is_written_to_a_cow_disk_goes_into_a_layer(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	char text[300], expected[300];
+
+	(void)s;
+	prepare_disks(&l, &o);
+	snprintf(text, sizeof(text), "%s,cow", make_file("own"));
+	o.disks = (struct opt_strv){ { text }, 1 };
+	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
+	assert_false(l.read_write_disks);
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	snprintf(expected, sizeof(expected), "blk,backend=layers,size=4096,cache=unsafe,base=%d,top=%d:%d", l.disks.disk[0]->base_fd,
+		 l.disks.disk[0]->top_data_fd, l.disks.disk[0]->top_index_fd);
+	assert_string_equal(disk(a, 0), expected);
 	vmargs_free(a);
+	launch_end(&l, false, NULL);
 }
 
 static void a_disk_that_is_not_there_is_named(void **s)
 {
 	struct launch l;
 	struct launch_options o;
-	struct vmargs *a;
 	struct err err = ERR_INIT;
 
 	(void)s;
-	prepare(&l, &o);
+	prepare_disks(&l, &o);
 	o.disks = (struct opt_strv){ { "/no/disk" }, 1 };
-	assert_int_equal(vmargs_make(&l, &o, &a, &err), -ENOENT);
+	assert_int_equal(launch_disks_make(&l, &o, &err), -ENOENT);
 	assert_string_equal(err.text, "--disk '/no/disk': No such file or directory");
+	launch_end(&l, false, NULL);
+}
+
+static void the_record_says_what_the_vm_is_made_of(void **s)
+{
+	struct snapshot_manifest m;
+	struct launch l;
+	struct launch_options o;
+	char text[300];
+
+	(void)s;
+	prepare_disks(&l, &o);
+	snprintf(text, sizeof(text), "%s,cow", make_file("own"));
+	o.disks = (struct opt_strv){ { text }, 1 };
+	o.devices = (struct opt_strv){ { "console,log=c" }, 1 };
+	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
+	assert_int_equal(launch_disks_record(&l, &o, NULL), 0);
+	assert_int_equal(snapshot_record_read(l.dir.fd, &m, NULL), 0);
+	assert_int_equal(m.cpus, 2);
+	assert_int_equal(m.memory, MIB(512));
+	assert_int_equal(m.ndisks, 1);
+	assert_int_equal(m.disk[0].kind, SNAPSHOT_DISK_LAYERS);
+	assert_int_equal(m.disk[0].path_size, 4096);
+	assert_string_equal(m.device[m.ndevices - 1], "console,log=c");
+	assert_string_equal(m.parent_id, "");
+	snapshot_manifest_finish(&m);
+	launch_end(&l, false, NULL);
 }
 
 static void the_kernel_s_command_line_carries_names_and_roots(void **s)
@@ -282,6 +353,8 @@ int main(void)
 		T(an_image_and_its_overlay_are_the_first_two_disks),
 		T(a_disk_of_the_user_s_may_be_read_only),
 		T(a_disk_that_is_not_there_is_named),
+		T(what_is_written_to_a_cow_disk_goes_into_a_layer),
+		T(the_record_says_what_the_vm_is_made_of),
 		T(the_kernel_s_command_line_carries_names_and_roots),
 		T(a_command_line_that_is_too_long_names_append),
 	};

@@ -88,12 +88,12 @@ static void ro_and_doubled_commas_are_understood(void **s)
 static void mistakes_in_the_form_show_the_form(void **s)
 {
 	(void)s;
-	refused("", -EINVAL, "the form is PATH[,ro]");
-	refused("ro", -EINVAL, "the form is PATH[,ro]");
-	refused("path=", -EINVAL, "the form is PATH[,ro]");
-	refused("d,xx", -EINVAL, "unknown key 'xx': the form is PATH[,ro]");
+	refused("", -EINVAL, "the form is PATH[,ro|,cow]");
+	refused("ro", -EINVAL, "the form is PATH[,ro|,cow]");
+	refused("path=", -EINVAL, "the form is PATH[,ro|,cow]");
+	refused("d,xx", -EINVAL, "unknown key 'xx': the form is PATH[,ro|,cow]");
 	refused("d,,xx", -ENOENT, "No such file");
-	refused("d,ro=maybe", -EINVAL, "the form is PATH[,ro]");
+	refused("d,ro=maybe", -EINVAL, "the form is PATH[,ro|,cow]");
 	refused("d,", -ENOENT, "No such file");
 }
 

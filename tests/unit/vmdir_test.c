@@ -108,9 +108,9 @@ static void removing_takes_the_disks_too(void **s)
 	(void)s;
 	assert_int_equal(vmdir_create("x", &d, NULL), 0);
 	assert_int_equal(vmdir_create_disks(&d, NULL), 0);
-	close(openat(d.disk_dir_fd, VMDIR_DISK, O_CREAT | O_WRONLY, 0600));
+	close(openat(d.disk_dir_fd, "disk1-0.data", O_CREAT | O_WRONLY, 0600));
 	assert_true(exists("run/coffer/x"));
-	assert_true(exists("state/coffer/vms/x/" VMDIR_DISK));
+	assert_true(exists("state/coffer/vms/x/disk1-0.data"));
 	assert_int_equal(vmdir_remove(&d, NULL), 0);
 	assert_false(exists("run/coffer/x"));
 	assert_false(exists("state/coffer/vms/x"));

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* coffer snapshot ls, show, verify, flatten, rm: looking after what is stored. */
+#include "host/cmd_snapshots.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/cmd.h"
+#include "host/progress.h"
+#include "host/restore.h"
+#include "host/snapshot_flatten.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+static uint64_t disk_bytes(const struct snapshot_manifest *m)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < m->ndisks; i++)
+		for (size_t k = 0; k < m->disk[i].nlayers; k++)
+			n += m->disk[i].layer[k].size;
+	return n;
+}
+
+/* What `ram` takes up: it has holes where pages are zero. */
+static uint64_t ram_bytes(const struct snapshot *s)
+{
+	struct stat st;
+
+	return fstatat(s->fd, SNAPSHOT_RAM, &st, AT_SYMLINK_NOFOLLOW) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+static void format_time(int64_t ms, char *out, size_t len)
+{
+	time_t when = (time_t)(ms / 1000);
+	struct tm tm;
+
+	gmtime_r(&when, &tm);
+	strftime(out, len, "%Y-%m-%d %H:%M:%S", &tm);
+}
+
+static int print_object(json_t *j)
+{
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+
+	json_decref(j);
+	if (!text)
+		return cmd_failf("snapshot: out of memory");
+	puts(text);
+	return cmd_finish_stdout(0);
+}
+
+/* ---- ls ---- */
+
+struct ls_options {
+	bool json, help;
+};
+
+static const struct opt ls_table[] = {
+	OPT_BOOL(struct ls_options, json, "json", 0, "print a JSON array"),
+	CMD_OPT_HELP(struct ls_options),
+	OPT_END,
+};
+
+static const struct cmd_help ls_help = {
+	.usage = "snapshot ls [--json]",
+	.summary = "list the snapshots of the store",
+	.text = "MEMORY is the VM's, RAM and DISKS what is stored of it; layers of disks are shared by\n"
+		"snapshots of one VM. PARENT: it is a diff.",
+	.options = ls_table,
+	.examples = "coffer snapshot ls --json | jq -r '.[].name'",
+};
+
+static json_t *summary(const struct snapshot *s)
+{
+	const struct snapshot_manifest *m = &s->m;
+
+	return json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:s}", "name", s->name, "path", s->path, "id", m->id, "parent",
+			 m->parent_id, "created_ms", (json_int_t)m->created_ms, "cpus", (json_int_t)m->cpus, "memory",
+			 (json_int_t)m->memory, "ram_bytes", (json_int_t)ram_bytes(s), "disk_bytes", (json_int_t)disk_bytes(m),
+			 "zstd_level", (json_int_t)m->level, "image", m->image ? m->image : "");
+}
+
+static int ls_json(struct snapshot *s, const struct err *problem, void *arg)
+{
+	json_array_append_new(arg, problem ? json_pack("{s:s s:s s:s}", "name", s->name, "path", s->path, "error", problem->text) : summary(s));
+	return 0;
+}
+
+static int ls_line(struct snapshot *s, const struct err *problem, void *arg)
+{
+	char when[32];
+
+	(void)arg;
+	if (problem) {
+		printf("%-24s  %s\n", s->name, problem->text);
+		return 0;
+	}
+	format_time(s->m.created_ms, when, sizeof(when));
+	printf("%-24s  %-19s %4" PRIu64 " %7" PRIu64 "M %7" PRIu64 "M %7" PRIu64 "M  %-8s %-12.24s %.8s\n", s->name, when, s->m.cpus,
+	       s->m.memory >> 20, ram_bytes(s) >> 20, disk_bytes(&s->m) >> 20, s->m.level ? "zstd" : "none", s->m.image, s->m.parent_id);
+	return 0;
+}
+
+static int cmd_ls(int argc, char **argv)
+{
+	struct ls_options o = { 0 };
+	struct err err = ERR_INIT;
+	int status, first = cmd_parse(&ls_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	if (first < argc)
+		return cmd_failf("snapshot ls: takes no argument, not '%s'", argv[first]);
+	json_t *list = o.json ? json_array() : NULL;
+
+	if (!o.json)
+		printf("%-24s  %-19s %4s %8s %8s %8s  %-8s %-12s %s\n", "NAME", "CREATED", "CPUS", "MEMORY", "RAM", "DISKS", "COMPRESS", "IMAGE",
+		       "PARENT");
+	if (snapshot_store_visit(o.json ? ls_json : ls_line, list, &err) < 0) {
+		json_decref(list);
+		return cmd_fail(&err);
+	}
+	return o.json ? print_object(list) : cmd_finish_stdout(0);
+}
+
+/* ---- show, verify ---- */
+
+struct name_options {
+	bool json, help;
+};
+
+static const struct opt show_table[] = {
+	OPT_BOOL(struct name_options, json, "json", 0, "print its manifest"),
+	CMD_OPT_HELP(struct name_options),
+	OPT_END,
+};
+
+static const struct cmd_help show_help = {
+	.usage = "snapshot show NAME|DIR [--json]",
+	.summary = "say what a snapshot is, and which files of this machine a restore would use",
+	.options = show_table,
+	.examples = "coffer snapshot show ready",
+};
+
+static void show_disk(const struct snapshot_disk *d, size_t number)
+{
+	printf("disk %zu: %" PRIu64 " MiB", number, d->size >> 20);
+	if (d->kind == SNAPSHOT_DISK_LAYERS)
+		printf(", %zu layers", d->nlayers);
+	if (*d->path)
+		printf(", %s %s%s%s%s", d->kind == SNAPSHOT_DISK_LAYERS ? "over" : "read-only", d->path, *d->image ? " (image " : "", d->image,
+		       *d->image ? ")" : "");
+	putchar('\n');
+	for (size_t k = 0; k < d->nlayers; k++)
+		printf("  %s: %" PRIu64 " KiB\n", d->layer[k].file, d->layer[k].size >> 10);
+}
+
+static int show(const struct snapshot *s)
+{
+	const struct snapshot_manifest *m = &s->m;
+	char when[32];
+
+	format_time(m->created_ms, when, sizeof(when));
+	printf("name: %s\npath: %s\nid: %s\n", s->name, s->path, m->id);
+	if (m->parent_id[0])
+		printf("parent: %s %s\n", m->parent_id, m->parent_path);
+	printf("created: %s UTC, by coffer %s\n", when, m->version);
+	printf("machine: %" PRIu64 " processors, %" PRIu64 " MiB\n", m->cpus, m->memory >> 20);
+	printf("processor: %s family %u model %u stepping %u, %s\n", m->cpu.vendor, m->cpu.family, m->cpu.model, m->cpu.stepping, m->kvm);
+	printf("memory: %" PRIu64 " MiB stored, %s\n", ram_bytes(s) >> 20, m->level ? "zstd" : "not compressed");
+	printf("image: %s\nkernel: %s\ncommand line: %s\n", m->image, m->kernel, m->cmdline);
+	for (size_t i = 0; i < m->ndevices; i++)
+		printf("device: %s\n", m->device[i]);
+	for (size_t i = 0; i < m->ndisks; i++)
+		show_disk(&m->disk[i], i);
+	return cmd_finish_stdout(0);
+}
+
+static int cmd_show(int argc, char **argv)
+{
+	struct name_options o = { 0 };
+	struct err err = ERR_INIT;
+	struct snapshot s;
+	int status, first = cmd_parse(&show_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	if (argc - first != 1)
+		return cmd_failf("snapshot show: which one? 'coffer snapshot ls' lists them");
+	if (snapshot_open(argv[first], &s, &err) < 0)
+		return cmd_fail(&err);
+	if (!o.json) {
+		status = show(&s);
+	} else {
+		_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
+
+		fputs(text ? text : "", stdout);
+		status = cmd_finish_stdout(0);
+	}
+	snapshot_close(&s);
+	return status;
+}
+
+static const struct opt verify_table[] = {
+	CMD_OPT_HELP(struct name_options),
+	OPT_END,
+};
+
+static const struct cmd_help verify_help = {
+	.usage = "snapshot verify NAME|DIR...",
+	.summary = "read all of a snapshot and compare every checksum",
+	.text = "Its parents' memory is read too. Nothing is started.",
+	.options = verify_table,
+	.examples = "coffer snapshot verify ready",
+};
+
+static int verify_one(const char *name, struct progress *progress)
+{
+	struct restore_source src;
+	struct err err = ERR_INIT;
+	int r = restore_source_open(name, &src, &err);
+
+	if (r == 0) {
+		r = restore_source_verify(&src, progress, &err);
+		restore_source_close(&src);
+	}
+	progress_end(progress);
+	if (r < 0)
+		return cmd_fail(&err);
+	printf("%s: good\n", name);
+	return 0;
+}
+
+static int cmd_verify(int argc, char **argv)
+{
+	struct name_options o = { 0 };
+	struct progress progress;
+	int status, first = cmd_parse(&verify_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	if (first == argc)
+		return cmd_failf("snapshot verify: which one? 'coffer snapshot ls' lists them");
+	progress_init(&progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
+	status = 0;
+	for (int i = first; i < argc; i++) {
+		int s = verify_one(argv[i], &progress);
+
+		status = s ? s : status;
+	}
+	return cmd_finish_stdout(status);
+}
+
+/* ---- flatten ---- */
+
+struct flatten_options {
+	char *to, *compress;
+	bool help;
+};
+
+static const struct opt flatten_table[] = {
+	OPT_STRING(struct flatten_options, to, "to", 0, "NAME|DIR", "make a new one; without it the snapshot itself is replaced"),
+	OPT_STRING(struct flatten_options, compress, "compress", 0, "zstd[:LEVEL]|none", "as for snapshot; as it was when not given"),
+	CMD_OPT_HELP(struct flatten_options),
+	OPT_END,
+};
+
+static const struct cmd_help flatten_help = {
+	.usage = "snapshot flatten NAME|DIR [--to NAME|DIR] [--compress zstd[:LEVEL]|none]",
+	.summary = "make a diff a snapshot that needs no parent",
+	.text = "Its contents and its id stay the same, so diffs that have it as their parent go on working.",
+	.options = flatten_table,
+	.examples = "coffer snapshot flatten work-20260102-030405\ncoffer snapshot flatten ready --to ready.map --compress none",
+};
+
+static int cmd_flatten(int argc, char **argv)
+{
+	struct flatten_options o = { 0 };
+	struct err err = ERR_INIT;
+	struct restore_source src;
+	struct progress progress;
+	int status, first = cmd_parse(&flatten_help, &o, argc, argv, false, &status);
+	uint64_t level = 0;
+
+	if (first < 0)
+		return status;
+	if (argc - first != 1)
+		return cmd_failf("snapshot flatten: which one? 'coffer snapshot ls' lists them");
+	if (snapshot_level_parse(o.compress, &level, &err) < 0 || restore_source_open(argv[first], &src, &err) < 0)
+		return cmd_fail(&err);
+	progress_init(&progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
+	int r = snapshot_flatten(&src, o.to, o.compress ? level : src.snap.m.level, &progress, &err);
+
+	progress_end(&progress);
+	restore_source_close(&src);
+	return r < 0 ? cmd_fail(&err) : 0;
+}
+
+/* ---- rm ---- */
+
+struct rm_options {
+	bool force, help;
+};
+
+static const struct opt rm_table[] = {
+	OPT_BOOL(struct rm_options, force, "force", 'f', "also when a diff needs it"),
+	CMD_OPT_HELP(struct rm_options),
+	OPT_END,
+};
+
+static const struct cmd_help rm_help = {
+	.usage = "snapshot rm NAME|DIR... [--force]",
+	.summary = "remove snapshots",
+	.text = "VMs that run from it go on. One that is the parent of a diff in the store is refused.",
+	.options = rm_table,
+	.examples = "coffer snapshot rm ready",
+};
+
+struct children {
+	const struct snapshot *of;
+	char name[NAME_MAX + 1];
+};
+
+static int find_child(struct snapshot *s, const struct err *problem, void *arg)
+{
+	struct children *c = arg;
+
+	if (problem || strcmp(s->m.parent_id, c->of->m.id) != 0)
+		return 0;
+	strcpy(c->name, s->name);
+	return 1;
+}
+
+/* Another one of the same id (a flattened copy) can take its place. */
+static int find_same(struct snapshot *s, const struct err *problem, void *arg)
+{
+	const struct children *c = arg;
+
+	return !problem && !strcmp(s->m.id, c->of->m.id) && strcmp(s->path, c->of->path) != 0;
+}
+
+static int remove_one(const char *name, bool force)
+{
+	struct snapshot s;
+	struct err err = ERR_INIT;
+	int r = snapshot_open(name, &s, &err);
+
+	if (r == -EINVAL && force && snapshot_open_damaged(name, &s, NULL) == 0)
+		r = 0;
+	if (r < 0)
+		return cmd_fail(&err);
+	struct children c = { .of = &s };
+
+	if (!force && s.m.id[0] && snapshot_store_visit(find_child, &c, NULL) == 1 && snapshot_store_visit(find_same, &c, NULL) != 1)
+		r = err_set(&err, -EBUSY, "snapshot '%s' is the parent of '%s': 'coffer snapshot flatten %s' first, or use --force", s.name, c.name,
+			    c.name);
+	if (r == 0)
+		r = snapshot_remove(&s, &err);
+	snapshot_close(&s);
+	return r < 0 ? cmd_fail(&err) : 0;
+}
+
+static int cmd_rm(int argc, char **argv)
+{
+	struct rm_options o = { 0 };
+	int status, first = cmd_parse(&rm_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	if (first == argc)
+		return cmd_failf("snapshot rm: which one? 'coffer snapshot ls' lists them");
+	status = 0;
+	for (int i = first; i < argc; i++) {
+		int s = remove_one(argv[i], o.force);
+
+		status = s ? s : status;
+	}
+	return status;
+}
+
+int cmd_snapshots(int argc, char **argv, int *ret_status)
+{
+	static const struct {
+		const char *word;
+		int (*run)(int argc, char **argv);
+	} commands[] = { { "ls", cmd_ls }, { "show", cmd_show }, { "verify", cmd_verify }, { "flatten", cmd_flatten }, { "rm", cmd_rm } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (!strcmp(argv[1], commands[i].word)) {
+			char name[32];
+
+			snprintf(name, sizeof(name), "snapshot %s", argv[1]);
+			argv[1] = name;
+			*ret_status = commands[i].run(argc - 1, argv + 1);
+			return 1;
+		}
+	return 0;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The disks of a VM that `coffer run` starts: see launch_disks.h. */
+#include "host/launch_disks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/overlay_disk.h"
+#include "host/snapshot_record.h"
+#include "host/user_disk.h"
+#include "host/vmargs.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+static uint64_t overlay_size(const struct launch_options *o)
+{
+	return ALIGN_UP(o->overlay_size ? o->overlay_size : (uint64_t)OVERLAY_DISK_DEFAULT, MIB(1));
+}
+
+int launch_disks_prepare(const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	char path[PATH_MAX];
+	struct snapshot_layer layer;
+
+	if (l->image_fd < 0)
+		return 0;
+	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
+
+	fd_close(fd);
+	return fd < 0 ? fd : 0;
+}
+
+static int need_directory(struct launch *l, struct err *err)
+{
+	return l->dir.disk_dir_fd >= 0 ? 0 : vmdir_create_disks(&l->dir, err);
+}
+
+static int add_overlay(struct launch *l, const struct launch_options *o, struct err *err)
+{
+	struct snapshot_layer layer;
+	struct vm_disk *d;
+	char path[PATH_MAX];
+	size_t number = l->disks.n;
+	int r = need_directory(l, err);
+
+	if (r == 0)
+		r = vm_disks_add_layers(&l->disks, overlay_size(o), NULL, &d, err);
+	if (r < 0)
+		return r;
+	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
+
+	r = fd < 0 ? fd : vm_disk_add_layer(d, number, l->dir.disk_dir_fd, fd, path, &layer, err);
+	if (r == 0)
+		r = vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
+	if (r < 0)
+		err_prefix(err, "overlay disk in %s/%s: ", l->dir.disks.path, l->dir.id);
+	return r;
+}
+
+static int add_cow(struct launch *l, const char *path, struct err *err)
+{
+	struct vm_disk *d;
+	size_t number = l->disks.n;
+	int r = need_directory(l, err);
+
+	if (r == 0)
+		r = vm_disks_add_layers(&l->disks, 0, path, &d, err);
+	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
+}
+
+static int add_user_disk(struct launch *l, const char *text, struct err *err)
+{
+	struct user_disk d;
+	int r = user_disk_parse(text, &d, err);
+
+	if (r < 0)
+		return r;
+	l->read_write_disks |= !d.ro && !d.cow;
+	r = d.cow ? add_cow(l, d.path, err) : vm_disks_add_file(&l->disks, d.path, d.ro, NULL, err);
+	if (r < 0)
+		err_prefix(err, "--disk '%s': ", text);
+	return r;
+}
+
+int launch_disks_make(struct launch *l, const struct launch_options *o, struct err *err)
+{
+	int r = 0;
+
+	if (l->image_fd >= 0) {
+		r = vm_disks_add_file(&l->disks, l->image.path, true, l->image.name, err);
+		if (r == 0)
+			r = add_overlay(l, o, err);
+	}
+	l->user_disks = &o->disks;
+	l->first_user_disk = l->disks.n;
+	for (size_t i = 0; i < o->disks.n && r == 0; i++)
+		r = add_user_disk(l, o->disks.v[i], err);
+	return r;
+}
+
+static int fill_record(struct snapshot_manifest *m, const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	struct {
+		char **to;
+		const char *value;
+	} strings[] = {
+		{ &m->version, COFFER_VERSION }, { &m->image, o->image ? o->image : LAUNCH_DEFAULT_IMAGE },
+		{ &m->user, l->image.user }, { &m->cwd, l->image.cwd }, { &m->kernel, l->kernel }, { &m->hostname, l->dir.id },
+	};
+	int r = 0;
+
+	m->cpus = o->cpus;
+	m->memory = ALIGN_DOWN(o->memory, MIB(1));
+	m->cmdline = vmargs_cmdline(l, o);
+	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
+		*strings[i].to = strdup(strings[i].value ? strings[i].value : "");
+		if (!*strings[i].to)
+			return err_set(err, -ENOMEM, "out of memory");
+	}
+	for (size_t i = 0; vmargs_devices[i] && r == 0; i++)
+		r = snapshot_record_add_device(m, vmargs_devices[i], err);
+	for (size_t i = 0; i < o->devices.n && r == 0; i++)
+		r = snapshot_record_add_device(m, o->devices.v[i], err);
+	return r < 0 ? r : snapshot_record_set_disks(m, &l->disks, err);
+}
+
+int launch_disks_record(const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	struct snapshot_manifest m = { 0 };
+	int r = fill_record(&m, l, o, err);
+
+	if (r == 0)
+		r = snapshot_record_write(l->dir.fd, &m, err);
+	snapshot_manifest_finish(&m);
+	return r == -EINVAL ? 0 : r;
+}

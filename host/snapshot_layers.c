@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The disks' part of taking a snapshot: see snapshot_layers.h.
+ *
+ * A VM's stack is what its record names, then the generations it has written since (vm_disks.h), the last of which is the top. The
+ * record is behind when a snapshot was taken and its command killed: so generations are always looked for.
+ */
+#include "host/snapshot_layers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "devices/backend/lsmt.h"
+#include "lib/fd.h"
+
+/* ---- finding ---- */
+
+static int add(struct snapshot_layers_disk *d, int fd, const char *file, const char *digest, struct err *err)
+{
+	_cleanup_close_ int own = fd;
+	struct snapshot_layers_one *more = realloc(d->layer, (d->nlayers + 1) * sizeof(*more));
+
+	if (!more)
+		return err_set(err, -ENOMEM, "out of memory");
+	d->layer = more;
+	if (d->nlayers == SNAPSHOT_LAYERS_MAX - 1)
+		return err_set(err, -E2BIG, "disk %zu has %zu layers, no more are possible: flatten its last snapshot and restore that",
+			       d->number, d->nlayers);
+	struct snapshot_layers_one *l = &d->layer[d->nlayers++];
+
+	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own) };
+	snprintf(l->file, sizeof(l->file), "%s", file);
+	strcpy(l->digest, digest);
+	return 0;
+}
+
+static int add_recorded(struct snapshot_layers_disk *d, int dir_fd, const struct snapshot_layer *l, struct err *err)
+{
+	int fd = openat(dir_fd, l->file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno(err, -errno, "layer '%s' of disk %zu", l->file, d->number);
+	return add(d, fd, l->file, l->digest, err);
+}
+
+static const struct snapshot_layer *find(const struct snapshot_disk *d, const char *file)
+{
+	for (size_t i = 0; i < d->nlayers; i++)
+		if (!strcmp(d->layer[i].file, file))
+			return &d->layer[i];
+	return NULL;
+}
+
+/* One whose sealing failed then (no space) and that has been a layer since: now. */
+static int seal_late(int dir_fd, size_t number, unsigned generation, struct err *err)
+{
+	char data[40], index[40];
+	struct lsmt_info info;
+
+	vm_disk_pair_names(number, generation, data, index);
+	_cleanup_close_ int fd = openat(dir_fd, data, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int log = openat(dir_fd, index, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno(err, -errno, "layer '%s'", data);
+	if (log < 0 || lsmt_inspect(fd, data, &info, NULL) == 0)
+		return 0;
+	return lsmt_seal_pair(fd, log, data, err);
+}
+
+static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const struct snapshot_disk *recorded, struct err *err)
+{
+	unsigned generation[VM_DISK_GENERATIONS_MAX];
+	int n = vm_disk_generations(dir_fd, d->number, generation, err), r = 0;
+
+	if (n < 0)
+		return n;
+	if (n == 0)
+		return err_set(err, -ENOENT, "the writable layer of disk %zu is not in the VM's directory", d->number);
+	d->next = generation[n - 1] + 1;
+	for (int i = 0; i < n && r == 0; i++) {
+		char data[40], index[40];
+
+		vm_disk_pair_names(d->number, generation[i], data, index);
+		if (find(recorded, data))
+			continue;
+		if (i < n - 1)
+			r = seal_late(dir_fd, d->number, generation[i], err);
+		if (r < 0)
+			break;
+		int fd = openat(dir_fd, data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+		r = fd < 0 ? err_errno(err, -errno, "layer '%s'", data) : add(d, fd, data, "", err);
+	}
+	return r;
+}
+
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, struct err *err)
+{
+	int r = 0;
+
+	l->dir = dir;
+	for (size_t i = 0; i < record->ndisks && r == 0; i++) {
+		const struct snapshot_disk *have = &record->disk[i];
+
+		if (have->kind != SNAPSHOT_DISK_LAYERS)
+			continue;
+		struct snapshot_layers_disk *d = &l->disk[l->n++];
+
+		*d = (struct snapshot_layers_disk){ .number = i, .size = have->size, .new_fd = { -1, -1 } };
+		if (dir->disk_dir_fd < 0)
+			r = vmdir_open_disks(dir, err);
+		for (size_t k = 0; k < have->nlayers && r == 0; k++)
+			r = add_recorded(d, dir->disk_dir_fd, &have->layer[k], err);
+		if (r == 0)
+			r = add_generations(d, dir->disk_dir_fd, have, err);
+	}
+	return r;
+}
+
+/* ---- into the draft ---- */
+
+static void layer_name(const struct snapshot_layers_disk *d, size_t k, char out[SNAPSHOT_FILE_NAME_MAX])
+{
+	snprintf(out, SNAPSHOT_FILE_NAME_MAX, "disk%zu-%zu.lsmt", d->number, k);
+}
+
+static int link_layer(const struct snapshot_layers *l, const struct snapshot_layers_disk *d, size_t k, const struct snapshot_draft *draft,
+		      struct err *err)
+{
+	struct snapshot_layers_one *one = &d->layer[k];
+	char name[SNAPSHOT_FILE_NAME_MAX], path[3 * PATH_MAX];
+
+	layer_name(d, k, name);
+	if (one->file[0] == '/')
+		snprintf(path, sizeof(path), "%s", one->file);
+	else
+		snprintf(path, sizeof(path), "%s/%s/%s", l->dir->disks.path, l->dir->id, one->file);
+	int r = vm_disk_link(one->fd, path, draft->fd, name, err);
+
+	one->linked = r > 0;
+	return r < 0 ? r : 0;
+}
+
+int snapshot_layers_prepare(struct snapshot_layers *l, const struct snapshot_draft *draft, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < l->n && r == 0; i++) {
+		struct snapshot_layers_disk *d = &l->disk[i];
+
+		for (size_t k = 0; k < d->nlayers && r == 0; k++)
+			r = link_layer(l, d, k, draft, err);
+		if (r == 0)
+			r = vm_disk_create_pair(l->dir->disk_dir_fd, d->number, d->next, d->size, d->new_fd, err);
+	}
+	return r;
+}
+
+size_t snapshot_layers_new_pairs(const struct snapshot_layers *l, int *ret_fd)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		ret_fd[n++] = l->disk[i].new_fd[0];
+		ret_fd[n++] = l->disk[i].new_fd[1];
+	}
+	return n;
+}
+
+static int collect_layer(const struct snapshot_layers_disk *d, size_t k, const struct snapshot_draft *draft,
+			 struct snapshot_layer *to, struct err *err)
+{
+	const struct snapshot_layers_one *one = &d->layer[k];
+	char name[SNAPSHOT_FILE_NAME_MAX];
+	struct lsmt_info info;
+	int r = 0;
+
+	layer_name(d, k, name);
+	to->file = strdup(name);
+	if (!to->file)
+		return err_set(err, -ENOMEM, "out of memory");
+	if (!one->linked) {
+		int copy = vm_disk_copy(one->fd, draft->fd, name, err);
+
+		if (copy < 0)
+			return copy;
+		fd_close(copy);
+	}
+	r = lsmt_inspect(one->fd, one->file, &info, err);
+	if (r < 0)
+		return r;
+	to->size = info.file_size;
+	to->index_hash = info.index_hash;
+	strcpy(to->digest, one->digest);
+	return to->digest[0] ? 0 : snapshot_digest_file(one->fd, one->file, to->digest, err);
+}
+
+int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_draft *draft, struct snapshot_manifest *m,
+			    uint64_t *ret_bytes, struct err *err)
+{
+	int r = 0;
+
+	*ret_bytes = 0;
+	for (size_t i = 0; i < l->n && r == 0; i++) {
+		const struct snapshot_layers_disk *d = &l->disk[i];
+		struct snapshot_disk *to = &m->disk[d->number];
+
+		for (size_t k = 0; k < to->nlayers; k++)
+			free(to->layer[k].file);
+		free(to->layer);
+		to->nlayers = 0;
+		to->layer = calloc(d->nlayers, sizeof(*to->layer));
+		if (!to->layer)
+			return err_set(err, -ENOMEM, "out of memory");
+		for (size_t k = 0; k < d->nlayers && r == 0; k++) {
+			to->nlayers = k + 1;
+			r = collect_layer(d, k, draft, &to->layer[k], err);
+			*ret_bytes += to->layer[k].size;
+		}
+	}
+	return r;
+}
+
+void snapshot_layers_close(struct snapshot_layers *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct snapshot_layers_disk *d = &l->disk[i];
+		unsigned generation[VM_DISK_GENERATIONS_MAX];
+		bool made = d->new_fd[0] >= 0;
+
+		for (size_t k = 0; k < d->nlayers; k++)
+			fd_close(d->layer[k].fd);
+		free(d->layer);
+		fd_close(d->new_fd[0]);
+		fd_close(d->new_fd[1]);
+		if (made)
+			vm_disk_generations(l->dir->disk_dir_fd, d->number, generation, NULL);
+	}
+	*l = SNAPSHOT_LAYERS_NONE;
+}
+
+/* ---- the record ---- */
+
+static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *taken, size_t number, int dir_fd, struct err *err)
+{
+	unsigned generation[VM_DISK_GENERATIONS_MAX];
+	int n = vm_disk_generations(dir_fd, number, generation, err);
+	struct snapshot_layer *more = n < 0 ? NULL : realloc(d->layer, (taken->nlayers + 1) * sizeof(*more));
+
+	if (n < 0)
+		return n;
+	if (!more || d->nlayers > taken->nlayers)
+		return err_set(err, -EINVAL, "the record of disk %zu does not fit", number);
+	d->layer = more;
+	for (size_t k = 0; k < d->nlayers; k++)
+		strcpy(d->layer[k].digest, taken->layer[k].digest);
+	for (int i = 0; i < n && d->nlayers < taken->nlayers; i++) {
+		char data[40], index[40];
+
+		vm_disk_pair_names(number, generation[i], data, index);
+		if (find(d, data))
+			continue;
+		struct snapshot_layer *l = &d->layer[d->nlayers];
+
+		*l = taken->layer[d->nlayers];
+		l->file = strdup(data);
+		if (!l->file)
+			return err_set(err, -ENOMEM, "out of memory");
+		d->nlayers++;
+		unlinkat(dir_fd, index, 0); /* sealed: its index is in it */
+	}
+	return 0;
+}
+
+int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken, const struct vmdir *dir,
+			     struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < record->ndisks && i < taken->ndisks && r == 0; i++)
+		if (record->disk[i].kind == SNAPSHOT_DISK_LAYERS)
+			r = remember_disk(&record->disk[i], &taken->disk[i], i, dir->disk_dir_fd, err);
+	return r;
+}

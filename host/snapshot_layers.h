@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The disks' part of taking a snapshot: which layers there are, new pairs above them, and the sealed ones into the draft. */
+#pragma once
+#include "host/snapshot_store.h"
+#include "host/vm_disks.h"
+#include "host/vmdir.h"
+#include "lib/err.h"
+
+struct snapshot_layers_one {
+	int fd;
+	char file[SNAPSHOT_STRING_MAX + 1]; /* as the record has it */
+	char digest[SNAPSHOT_DIGEST_LEN + 1];
+	bool linked;
+};
+
+struct snapshot_layers_disk {
+	size_t number;
+	uint64_t size;
+	unsigned next;      /* generation */
+	int new_fd[2];      /* -1 until they are made */
+	struct snapshot_layers_one *layer;
+	size_t nlayers;
+};
+
+struct snapshot_layers {
+	const struct vmdir *dir;
+	struct snapshot_layers_disk disk[SNAPSHOT_DISKS_MAX];
+	size_t n;
+};
+
+#define SNAPSHOT_LAYERS_NONE ((struct snapshot_layers){ 0 })
+
+/* Find and open all layers of the VM's disks of layers; `record` is what machine.json says. Opens the VM's disk directory. */
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, struct err *err);
+/* Make the next pairs, and link what there is into the draft (the tops of now are sealed in place later). */
+int snapshot_layers_prepare(struct snapshot_layers *l, const struct snapshot_draft *d, struct err *err);
+/* The descriptors of the new pairs, as CONTROL_SNAPSHOT takes them; how many. */
+size_t snapshot_layers_new_pairs(const struct snapshot_layers *l, int *ret_fd);
+/* The monitor is done: copy what could not be linked, check every layer, and describe them in `m`. */
+int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_draft *d, struct snapshot_manifest *m,
+			    uint64_t *ret_bytes, struct err *err);
+/* New pairs that the monitor did not take are removed. */
+void snapshot_layers_close(struct snapshot_layers *l);
+
+/* Let the record name all layers that are sealed now, with what `taken` knows of them. */
+int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken, const struct vmdir *dir,
+			     struct err *err);
