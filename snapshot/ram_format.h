@@ -2,7 +2,8 @@
 /*
  * The bytes of `ram` and `ram.index`: docs/snapshot-format.md describes them, ram.h what they are for.
  *
- * Each structure is what lies in the file. Checksums are XXH3-64 without a seed. A header's own covers what is before it.
+ * Each structure is what lies in the file. Checksums are XXH3-64 without a seed. A header's own covers what is before
+ * it.
  */
 #pragma once
 #include <stddef.h>
@@ -39,7 +40,7 @@ _Static_assert(sizeof(struct ram_index_header) == 128, "layout");
 
 struct ram_record {
 	le64 offset;  /* of the frame in `ram`; in a full raw one, of the chunk's place. Without a frame: 0 */
-	le64 hash;    /* of the frame's bytes; in a full raw one, of the present pages one after another. Without a frame: 0 */
+	le64 hash;    /* of its bytes; in a full raw one, of the present pages one after another. Without a frame: 0 */
 	le32 chunk;
 	le32 length;  /* of the frame */
 	le16 present; /* pages in it, bit n: page n of the chunk */

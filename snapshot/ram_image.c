@@ -2,12 +2,13 @@
 /*
  * Opens a chain of memory images: see ram.h.
  *
- * How it works: each index is read and checked whole. Then the chain is merged, newest first, into a list of pieces for each
- * chunk: which pages come from which snapshot's frame. Reading a chunk walks that list. The list is built with work in the
- * number of records, not of the memory: tables that are indexed by chunk are zeros that nobody touches elsewhere.
+ * How it works: each index is read and checked whole. Then the chain is merged, newest first, into a list of pieces
+ * for each chunk: which pages come from which snapshot's frame. Reading a chunk walks that list. The list is built
+ * with work in the number of records, not of the memory: tables that are indexed by chunk are zeros that nobody
+ * touches elsewhere.
  *
- * Trust: everything read. Lengths and offsets are checked here; a frame's bytes, in ram_frame_read, before they are decompressed.
- * A decompressor gets exactly the space of the pages that the record announces.
+ * Trust: everything read. Lengths and offsets are checked here; a frame's bytes, in ram_frame_read, before they are
+ * decompressed. A decompressor gets exactly the space of the pages that the record announces.
  */
 /* syscalls(main): pread64 fstat newfstatat
  * syscalls(worker): pread64 */
@@ -29,7 +30,8 @@ static int damaged(struct err *err, const struct ram_layer *l, const char *file,
 	return err_set(err, -EINVAL, "%s%s: damaged: %s", file, l->name, what);
 }
 
-static int read_exact(int fd, void *buf, size_t n, uint64_t off, const struct ram_layer *l, const char *file, struct err *err)
+static int read_exact(int fd, void *buf, size_t n, uint64_t off, const struct ram_layer *l, const char *file,
+		      struct err *err)
 {
 	ssize_t got = fd_pread_full(fd, buf, n, (off_t)off);
 
@@ -55,22 +57,23 @@ static int check_size(uint64_t size, uint64_t want, const struct ram_layer *l, c
 {
 	if (size == want)
 		return 0;
-	return err_set(err, -EINVAL, "%s%s: %s: %llu bytes instead of %llu", file, l->name, size < want ? "truncated" : "too long",
-		       (unsigned long long)size, (unsigned long long)want);
+	return err_set(err, -EINVAL, "%s%s: %s: %llu bytes instead of %llu", file, l->name,
+		       size < want ? "truncated" : "too long", (unsigned long long)size, (unsigned long long)want);
 }
 
-static int check_version(const uint8_t *magic, const char *want, le32 version, const struct ram_layer *l, const char *file,
-			 struct err *err)
+static int check_version(const uint8_t *magic, const char *want, le32 version, const struct ram_layer *l,
+			 const char *file, struct err *err)
 {
 	if (memcmp(magic, want, 8) != 0)
 		return err_set(err, -EINVAL, "%s%s: not such a file: it does not begin with %s", file, l->name, want);
 	if (le32_get(version) > RAM_FORMAT_VERSION)
-		return err_set(err, -ENOTSUP, "%s%s: version %u, this program knows up to %d: use a newer one", file, l->name,
-			       le32_get(version), RAM_FORMAT_VERSION);
+		return err_set(err, -ENOTSUP, "%s%s: version %u, this program knows up to %d: use a newer one", file,
+			       l->name, le32_get(version), RAM_FORMAT_VERSION);
 	return le32_get(version) ? 0 : damaged(err, l, file, "version 0");
 }
 
-static int check_index_header(const struct ram_image *im, struct ram_layer *l, const struct ram_index_header *h, struct err *err)
+static int check_index_header(const struct ram_image *im, struct ram_layer *l, const struct ram_index_header *h,
+			      struct err *err)
 {
 	const char *file = "ram.index";
 	int r = check_version(h->magic, RAM_INDEX_MAGIC, h->version, l, file, err);
@@ -216,11 +219,14 @@ static int check_chain(const struct ram_image *im, struct err *err)
 		bool last = i + 1 == im->n;
 
 		if (l->full && !last)
-			return err_set(err, -EINVAL, "ram.index%s: a full snapshot, with %u parents given", l->name, im->n - i - 1);
+			return err_set(err, -EINVAL, "ram.index%s: a full snapshot, with %u parents given", l->name,
+				       im->n - i - 1);
 		if (!l->full && last)
-			return err_set(err, -EINVAL, "ram.index%s: only the changes since a parent, which is not given", l->name);
+			return err_set(err, -EINVAL, "ram.index%s: only the changes since a parent, which is not given",
+				       l->name);
 		if (!last && memcmp(&l->parent, &im->layer[i + 1].id, sizeof(l->parent)) != 0)
-			return err_set(err, -EINVAL, "ram.index%s: its parent is another snapshot than the one given", l->name);
+			return err_set(err, -EINVAL, "ram.index%s: its parent is another snapshot than the one given",
+				       l->name);
 	}
 	return 0;
 }
@@ -232,7 +238,8 @@ static int merge(struct ram_image *im, struct err *err)
 	for (unsigned i = 0; i < im->n; i++)
 		total += im->layer[i].nrecords;
 	if (total >= UINT32_MAX)
-		return err_set(err, -E2BIG, "ram.index: %llu records in the chain: flatten it", (unsigned long long)total);
+		return err_set(err, -E2BIG, "ram.index: %llu records in the chain: flatten it",
+			       (unsigned long long)total);
 	_cleanup_free_ uint16_t *seen = calloc(im->chunks, sizeof(*seen));
 	_cleanup_free_ uint32_t *last = calloc(im->chunks, sizeof(*last));
 	uint32_t n = 0;
@@ -272,7 +279,8 @@ int ram_image_open(const struct ram_source *chain, unsigned n, uint64_t size, st
 	int r = 0;
 
 	if (n < 1 || n > RAM_CHAIN_MAX)
-		return err_set(err, -EINVAL, "ram: a chain of %u snapshots: 1 to %d can be read; flatten it", n, RAM_CHAIN_MAX);
+		return err_set(err, -EINVAL, "ram: a chain of %u snapshots: 1 to %d can be read; flatten it", n,
+			       RAM_CHAIN_MAX);
 	if (size < MEM_MIN || size > MEM_MAX || size % MEM_PAGE_SIZE)
 		return err_set(err, -EINVAL, "ram: %llu bytes of memory is out of range", (unsigned long long)size);
 	im = calloc(1, sizeof(*im));
@@ -369,7 +377,8 @@ static int read_stored(const struct ram_layer *l, const struct ram_record *rec, 
 	return 0;
 }
 
-int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_record *rec, struct ram_scratch *s, struct err *err)
+int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_record *rec, struct ram_scratch *s,
+		   struct err *err)
 {
 	const struct ram_layer *l = &im->layer[layer];
 	bool raw = le32_get(rec->encoding) == RAM_RAW;

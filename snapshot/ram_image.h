@@ -44,7 +44,7 @@ void ram_scratch_finish(struct ram_scratch *s); /* accepts zeroed */
 /* The present pages of a record into s->pages, checked. */
 int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_record *rec, struct ram_scratch *s,
 		   struct err *err);
-/* A chunk as the newest `layers` of the chain have it: pages of *ret_present at their places in buf; those of *ret_zero are
- * said to be zero, as are all others when `layers` is the whole chain. */
+/* A chunk as the newest `layers` of the chain have it: pages of *ret_present at their places in buf; those of
+ * *ret_zero are said to be zero, as are all others when `layers` is the whole chain. */
 int ram_chunk_read(const struct ram_image *im, unsigned layers, uint64_t chunk, struct ram_scratch *s, uint8_t *buf,
 		   uint16_t *ret_present, uint16_t *ret_zero, struct err *err);

@@ -2,19 +2,20 @@
 /*
  * Guest memory that arrives while the guest runs: see ram.h.
  *
- * How it works: all of RAM is registered with userfaultfd. The server thread reads faults and brings the chunk of each; the
- * fillers bring those of the recorded order, then all others by address, and let the server go first. A chunk's state
- * (absent, in flight, there) is taken by compare and exchange, so that one thread alone reads it; who faults on a chunk in flight is woken
- * by the copy that is under way. Where 2 MiB and more hold nothing at all, the range is released from userfaultfd
- * instead, so that the kernel can use large pages there; many such blocks at once. Who brings the last chunk wakes the
- * server, which takes userfaultfd away.
+ * How it works: all of RAM is registered with userfaultfd. The server thread reads faults and brings the chunk of
+ * each; the fillers bring those of the recorded order, then all others by address, and let the server go first. A
+ * chunk's state (absent, in flight, there) is taken by compare and exchange, so that one thread alone reads it; who
+ * faults on a chunk in flight is woken by the copy that is under way. Where 2 MiB and more hold nothing at all, the
+ * range is released from userfaultfd instead, so that the kernel can use large pages there; many such blocks at once.
+ * Who brings the last chunk wakes the server, which takes userfaultfd away.
  *
- * Damage: the first thread that meets it reports it, and nobody serves anything any more: whoever waits for a page stays
- * where it is until the process ends.
+ * Damage: the first thread that meets it reports it, and nobody serves anything any more: whoever waits for a page
+ * stays where it is until the process ends.
  *
  * Threads: `asked` and `order_out`'s buffer belong to the server. Lock: for ram_lazy_complete to wait by.
  * Trust: the image (see ram_image.c); numbers in order_in; not the descriptor.
- * Limits: each released range splits the mapping until memory is complete; where the kernel refuses, pages are filled with zeros.
+ * Limits: each released range splits the mapping until memory is complete; where the kernel refuses, pages are filled
+ * with zeros.
  */
 /* syscalls(main): eventfd2 pread64 fstat newfstatat close
  * syscalls(worker): poll read close pread64 sched_yield */
@@ -96,8 +97,9 @@ int ram_lazy_open_uffd(struct err *err)
 	if (r == -ENOSYS)
 		return err_set(err, r, "userfaultfd: this kernel has none: restore without --lazy");
 	if (r < 0)
-		return err_errno(err, r, "userfaultfd: not allowed (give access to /dev/userfaultfd, or CAP_SYS_PTRACE, or set "
-					 "vm.unprivileged_userfaultfd=1; or restore without --lazy)");
+		return err_errno(err, r,
+				 "userfaultfd: not allowed (give access to /dev/userfaultfd, or CAP_SYS_PTRACE, or set "
+				 "vm.unprivileged_userfaultfd=1; or restore without --lazy)");
 	if (ioctl(fd, UFFDIO_API, &api) < 0)
 		return err_errno(err, -errno, "userfaultfd: the kernel's interface");
 	return TAKE_FD(fd);
@@ -167,7 +169,8 @@ static void bring_blocks(struct ram_lazy *l, uint64_t first)
 	uint64_t end = first, page = first * RAM_CHUNK_PAGES, run;
 
 	mem_page_gpa(l->c.mem, page, &run);
-	uint64_t limit = first + MIN((run + RAM_CHUNK_PAGES - 1) / RAM_CHUNK_PAGES, (uint64_t)RELEASE_BLOCKS_MAX * BLOCK_CHUNKS);
+	uint64_t limit =
+	    first + MIN((run + RAM_CHUNK_PAGES - 1) / RAM_CHUNK_PAGES, (uint64_t)RELEASE_BLOCKS_MAX * BLOCK_CHUNKS);
 
 	while (end < limit && claim_block(l, end))
 		end = MIN(end + BLOCK_CHUNKS, limit);
@@ -217,7 +220,8 @@ static void bring(struct ram_lazy *l, unsigned reader, uint64_t chunk)
 	if (!atomic_compare_exchange_strong(&l->state[chunk], &absent, IN_FLIGHT))
 		return;
 	if (l->im->first[chunk])
-		r = ram_chunk_read(l->im, l->im->n, chunk, &l->scratch[reader], l->chunk[reader], &present, &zero, &err);
+		r = ram_chunk_read(l->im, l->im->n, chunk, &l->scratch[reader], l->chunk[reader], &present, &zero,
+				   &err);
 	if (r == 0 && is_over(l))
 		return;
 	if (r == 0) {
@@ -383,8 +387,8 @@ static int start(struct ram_lazy *l, struct err *err)
 	int r = make_buffers(l, err);
 
 	if (l->im->size != l->c.mem->size)
-		return err_set(err, -EINVAL, "ram: %llu bytes of memory, the machine has %llu", (unsigned long long)l->im->size,
-			       (unsigned long long)l->c.mem->size);
+		return err_set(err, -EINVAL, "ram: %llu bytes of memory, the machine has %llu",
+			       (unsigned long long)l->im->size, (unsigned long long)l->c.mem->size);
 	if (r == 0)
 		r = read_order(l, err);
 	if (r == 0)

@@ -2,9 +2,9 @@
 /*
  * Reads a chain of memory images whole: into guest memory, to verify it, or into a new image: see ram.h.
  *
- * How it works: chunks are handed out in spans by an atomic counter. A worker assembles a chunk in buffers of its own, checked,
- * and copies its pages into the guest. With the oldest image mapped, only what the images above it say is copied, and pages that they
- * say are zero are zeroed.
+ * How it works: chunks are handed out in spans by an atomic counter. A worker assembles a chunk in buffers of its own,
+ * checked, and copies its pages into the guest. With the oldest image mapped, only what the images above it say is
+ * copied, and pages that they say are zero are zeroed.
  *
  * Threads: as many as the workers are; verify and flatten use the calling one. The first error wins.
  */
@@ -153,7 +153,8 @@ int ram_image_map(struct ram_image *im, struct mem *m, struct workers *ws, struc
 	int r = check_memory(im, m, err);
 
 	if (r == 0 && !oldest->raw)
-		r = err_set(err, -ENOTSUP, "ram%s: is compressed and cannot be mapped: restore it --eager or --lazy", oldest->name);
+		r = err_set(err, -ENOTSUP, "ram%s: is compressed and cannot be mapped: restore it --eager or --lazy",
+			    oldest->name);
 	for (uint64_t page = 0, run; r == 0 && page < mem_pages(m); page += run) {
 		mem_page_gpa(m, page, &run);
 		r = mem_map_file(m, page, run, oldest->data_fd, RAM_DATA_START + page * MEM_PAGE_SIZE, err);
@@ -197,25 +198,27 @@ static int verify_zeros(const struct verify *v, const struct ram_layer *l, uint6
 		if (got < 0 || (size_t)got != n)
 			return err_errno(err, got < 0 ? (int)got : -ENODATA, "ram%s: read", l->name);
 		if (bad)
-			return err_set(err, -EINVAL, "ram%s: damaged: byte %llu is not zero, and belongs to no page", l->name,
-				       (unsigned long long)(off + (uint64_t)(bad - v->scratch.pages)));
+			return err_set(err, -EINVAL, "ram%s: damaged: byte %llu is not zero, and belongs to no page",
+				       l->name, (unsigned long long)(off + (uint64_t)(bad - v->scratch.pages)));
 		off += n;
 	}
 	return 0;
 }
 
 /* Where a full raw image has no page, a map would show what is there. `from`: page after the last one seen. */
-static int verify_gaps(const struct verify *v, const struct ram_layer *l, uint64_t *from, uint64_t chunk, uint16_t present,
-		       struct err *err)
+static int verify_gaps(const struct verify *v, const struct ram_layer *l, uint64_t *from, uint64_t chunk,
+		       uint16_t present, struct err *err)
 {
 	unsigned first = 0;
 	int r = 0;
 
-	for (unsigned n = ram_mask_run(present, 0, &first); n > 0 && r == 0; n = ram_mask_run(present, first + n, &first)) {
+	for (unsigned n = ram_mask_run(present, 0, &first); n > 0 && r == 0;
+	     n = ram_mask_run(present, first + n, &first)) {
 		uint64_t page = chunk * RAM_CHUNK_PAGES + first;
 
 		if (page > *from)
-			r = verify_zeros(v, l, RAM_DATA_START + *from * MEM_PAGE_SIZE, RAM_DATA_START + page * MEM_PAGE_SIZE, err);
+			r = verify_zeros(v, l, RAM_DATA_START + *from * MEM_PAGE_SIZE,
+					 RAM_DATA_START + page * MEM_PAGE_SIZE, err);
 		*from = page + n;
 	}
 	return r;
@@ -243,7 +246,8 @@ static int verify_layer(struct verify *v, unsigned i, struct err *err)
 	return r;
 }
 
-int ram_image_verify(struct ram_image *im, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg, struct err *err)
+int ram_image_verify(struct ram_image *im, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
+		     struct err *err)
 {
 	struct verify v = { .im = im, .progress = progress, .arg = arg };
 	int r = ram_scratch_init(&v.scratch);
@@ -302,7 +306,8 @@ static int flatten(struct flatten *f, struct ram_writer *w, struct err *err)
 	return r < 0 ? r : ram_writer_finish(w, NULL, err);
 }
 
-int ram_image_flatten(struct ram_image *im, int data_fd, int index_fd, int level, const struct ram_id *id, struct err *err)
+int ram_image_flatten(struct ram_image *im, int data_fd, int index_fd, int level, const struct ram_id *id,
+		      struct err *err)
 {
 	const struct ram_writer_config c = { .data_fd = data_fd, .index_fd = index_fd, .level = level, .id = *id };
 	struct flatten f = { .im = im };

@@ -2,19 +2,19 @@
 /*
  * Writes guest memory into `ram` and `ram.index`: see ram.h.
  *
- * How it works: the bitmap of a put is handed out in spans by an atomic counter. A worker copies the pages of a chunk into a
- * buffer of its own first, so that what is examined, hashed and written is the same even when the guest writes
+ * How it works: the bitmap of a put is handed out in spans by an atomic counter. A worker copies the pages of a chunk
+ * into a buffer of its own first, so that what is examined, hashed and written is the same even when the guest writes
  * meanwhile. Two ways from there:
- * - full raw: sixteen neighbouring chunks lie in the buffer as they lie in the file, and go out by one pwrite a run. Pages that are zero
- *   stay holes, unless something was stored there before: then zeros are written over it.
- * - packed (diff, zstd): frames gather in the buffer and go out together to a place in the file that an atomic cursor gives. A
- *   chunk stored again gets a new place; the old bytes stay in the file without a record.
+ * - full raw: sixteen neighbouring chunks lie in the buffer as they lie in the file, and go out by one pwrite a run.
+ *   Pages that are zero stay holes, unless something was stored there before: then zeros are written over it.
+ * - packed (diff, zstd): frames gather in the buffer and go out together to a place in the file that an atomic cursor
+ *   gives. A chunk stored again gets a new place; the old bytes stay in the file without a record.
  *
- * The records are an array indexed by chunk as they lie in the index, zeros where nothing was put; `zero` collects pages seen
- * to be zero in full snapshots too, until ram_writer_finish compacts the array in place and writes it.
+ * The records are an array indexed by chunk as they lie in the index, zeros where nothing was put; `zero` collects
+ * pages seen to be zero in full snapshots too, until ram_writer_finish compacts the array in place and writes it.
  *
- * Threads: a chunk belongs to one worker for the length of a put. Buffers and compressors are made by the first put, for
- * its number of workers, and used by nobody else.
+ * Threads: a chunk belongs to one worker for the length of a put. Buffers and compressors are made by the first put,
+ * for its number of workers, and used by nobody else.
  * Limits: memory of the array, 32 bytes for each 64 KiB of guest memory that holds something.
  */
 /* syscalls(main): ftruncate

@@ -3,8 +3,8 @@
 #pragma once
 #include "snapshot/ram.h"
 
-/* Put the pages of `mask` at their places in the chunk-sized buffer; others may stay as they are. 0 or -errno; `thread` is
- * the worker's number. */
+/* Put the pages of `mask` at their places in the chunk-sized buffer; others may stay as they are. 0 or -errno;
+ * `thread` is the worker's number. */
 typedef int ram_fetch_fn(void *arg, unsigned thread, uint64_t chunk, uint16_t mask, uint8_t *buf);
 
 /* c->mem is not used. Frees nothing of the caller's. */

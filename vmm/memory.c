@@ -3,22 +3,25 @@
  * Guest physical memory: see memory.h.
  *
  * How it works: each region is one anonymous private mapping, reserved but not committed (MAP_NORESERVE), left out of
- * core dumps and of forked children, and aligned as its guest addresses are, so that the host can back both with
- * large pages. `resolve` is the only place where a guest address becomes a pointer; every access
- * goes through it, so there is one bounds check to read. A copy that does not fit is refused whole.
+ * core dumps and of forked children, and aligned as its guest addresses are, so that the host can back both with large
+ * pages. `resolve` is the only place where a guest address becomes a pointer; every access goes through it, so there
+ * is one bounds check to read. A copy that does not fit is refused whole.
  *
  * The dirty bitmap is made by the first mem_dirty_start and kept until mem_finish, so that a thread that marks a page
- * while tracking is being switched off never writes into freed memory. KVM's own log is read into a buffer of the same shape.
+ * while tracking is being switched off never writes into freed memory. KVM's own log is read into a buffer of the same
+ * shape.
  *
  * A snapshot's file may be mapped in the place of anonymous memory (mem_map_file). Discarding there cannot be left to
- * madvise, which would bring the file's contents back: the pages become anonymous again, and a bitmap remembers which have.
- * Each such run splits the mapping, so their number is bounded; beyond it discarded pages are zeroed and stay in use.
+ * madvise, which would bring the file's contents back: the pages become anonymous again, and a bitmap remembers which
+ * have. Each such run splits the mapping, so their number is bounded; beyond it discarded pages are zeroed and stay in
+ * use.
  *
  * Trust: addresses and lengths come from the guest.
  * Snapshot: contents are captured by the snapshot code; the layout follows from the size alone.
  */
 /* syscalls(main, vcpu, worker): madvise mmap(2!PROT_EXEC)
- * syscalls(main): ioctl(1=KVM_SET_USER_MEMORY_REGION) ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_REGISTER) ioctl(1=UFFDIO_UNREGISTER)
+ * syscalls(main): ioctl(1=KVM_SET_USER_MEMORY_REGION) ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_REGISTER)
+ * ioctl(1=UFFDIO_UNREGISTER)
  * syscalls(worker): ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_COPY) ioctl(1=UFFDIO_ZEROPAGE) ioctl(1=UFFDIO_WAKE)
  * ioctl(1=UFFDIO_UNREGISTER) */
 #include "vmm/memory.h"
@@ -96,8 +99,8 @@ static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *er
 		return 0;
 	int code = set_slot(m, m->nregions - 1, 0);
 
-	return code < 0 ? err_errno(err, code, "memory: KVM slot of %llu MiB at 0x%llx", (unsigned long long)(size >> 20),
-				    (unsigned long long)gpa)
+	return code < 0 ? err_errno(err, code, "memory: KVM slot of %llu MiB at 0x%llx",
+				    (unsigned long long)(size >> 20), (unsigned long long)gpa)
 			: 0;
 }
 
@@ -170,8 +173,8 @@ static void mark(const struct mem *m, struct mem_region *r, uint64_t off, uint64
 {
 	if (!atomic_load_explicit(&m->tracking, memory_order_acquire) || len == 0)
 		return;
-	/* Unconditionally: testing the bit first could overtake the write to the page, and a snapshot that takes the bits
-	 * in between would lose it. */
+	/* Unconditionally: testing the bit first could overtake the write to the page, and a snapshot that takes the
+	 * bits in between would lose it. */
 	for (uint64_t page = off >> MEM_PAGE_SHIFT; page <= (off + len - 1) >> MEM_PAGE_SHIFT; page++)
 		atomic_fetch_or(&r->dirty[page >> WORD_SHIFT], 1ull << (page % WORD_BITS));
 }
@@ -340,7 +343,8 @@ int mem_dirty_start(struct mem *m, struct err *err)
 		}
 		r->dirty = new_bitmap(r);
 		if (!r->dirty)
-			return err_errno(err, -ENOMEM, "memory: dirty bitmap of %zu KiB", words * sizeof(uint64_t) >> 10);
+			return err_errno(err, -ENOMEM, "memory: dirty bitmap of %zu KiB",
+					 words * sizeof(uint64_t) >> 10);
 	}
 	atomic_store_explicit(&m->tracking, true, memory_order_release);
 	return 0;

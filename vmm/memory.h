@@ -78,9 +78,9 @@ int mem_store_le16_release(struct mem *m, gpa_t gpa, uint16_t v);
 int mem_iov(struct mem *m, gpa_t gpa, uint32_t len, bool write, struct iovec *ret);
 void mem_mark_dirty(struct mem *m, gpa_t gpa, uint64_t len); /* ranges outside memory are ignored */
 
-/* Give [gpa, gpa + len) back to the host: reads as zeros afterwards. Page aligned, else -EINVAL.
- * Where a file is mapped, anonymous memory takes its place, in at most MEM_PIECES_MAX pieces a region; further ones are only
- * filled with zeros. While pages arrive through userfaultfd it does nothing and returns 0. */
+/* Give [gpa, gpa + len) back to the host: reads as zeros afterwards. Page aligned, else -EINVAL. Where a file is
+ * mapped, anonymous memory takes its place, in at most MEM_PIECES_MAX pieces a region; further ones are only filled
+ * with zeros. While pages arrive through userfaultfd it does nothing and returns 0. */
 enum { MEM_PIECES_MAX = 8192 }; /* each costs two of the 65530 mappings that a process has by default */
 int mem_discard(struct mem *m, gpa_t gpa, uint64_t len);
 
@@ -89,31 +89,31 @@ uint64_t mem_pages(const struct mem *m);
 /* The address of page n; [n, n + *ret_run) are contiguous in the guest too. n must be below mem_pages. */
 gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
 
-/* Put a private mapping of the file in the place of [page, page + npages) of one region: writes stay ours, pages that nobody
- * wrote are shared with whoever maps the same file. Before the guest runs. */
+/* Put a private mapping of the file in the place of [page, page + npages) of one region: writes stay ours, pages that
+ * nobody wrote are shared with whoever maps the same file. Before the guest runs. */
 int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
 
 /* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages);
 
-/* Pages that have not been touched arrive through userfaultfd: register all of RAM with it. Until mem_uffd_end discarding does
- * nothing (it is the guest's hint alone). */
+/* Pages that have not been touched arrive through userfaultfd: register all of RAM with it. Until mem_uffd_end
+ * discarding does nothing (it is the guest's hint alone). */
 int mem_uffd_begin(struct mem *m, int uffd, struct err *err);
 void mem_uffd_end(struct mem *m, int uffd);
-/* Put whole pages where nobody touched yet, waking who waits for them: 0 or -errno. Pages that are there already stay as they
- * are. The pages must lie in one region, else -EINVAL. */
+/* Put whole pages where nobody touched yet, waking who waits for them: 0 or -errno. Pages that are there already stay
+ * as they are. The pages must lie in one region, else -EINVAL. */
 int mem_uffd_copy(struct mem *m, int uffd, uint64_t page, uint64_t npages, const void *src);
 int mem_uffd_zero(struct mem *m, int uffd, uint64_t page, uint64_t npages);
-/* Stop asking for these pages: what nobody touched reads as zeros, and the host may use large pages for it. Splits the mapping:
- * for long runs. */
+/* Stop asking for these pages: what nobody touched reads as zeros, and the host may use large pages for it. Splits the
+ * mapping: for long runs. */
 int mem_uffd_release(struct mem *m, int uffd, uint64_t page, uint64_t npages);
 /* The page at a host address that userfaultfd reported; -EFAULT when it is none of ours. */
 int mem_uffd_page(const struct mem *m, uint64_t host_address, uint64_t *ret_page);
 
 /* Dirty tracking by KVM: switch its log on or off for all slots (no effect without KVM). */
 int mem_kvm_log(struct mem *m, bool on, struct err *err);
-/* Take (and clear) all dirty bits, KVM's and those of accesses through this file: or-ed into pages (bit n: page n; an array of
- * (mem_pages + 63) / 64 words). Both must have been started. On error bits that were taken are in pages. */
+/* Take (and clear) all dirty bits, KVM's and those of accesses through this file: or-ed into pages (bit n: page n; an
+ * array of (mem_pages + 63) / 64 words). Both must have been started. On error bits that were taken are in pages. */
 int mem_dirty_collect(struct mem *m, uint64_t *pages, struct err *err);
 
 /* Dirty tracking of accesses made through this file (KVM's own log is merged by the snapshot code). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads for work that may take long: copying guest memory, compressing it. They exist before system calls are filtered
- * (a filtered monitor makes no threads) and sleep until there is work.
+ * Threads for work that may take long: copying guest memory, compressing it. They exist before system calls are
+ * filtered (a filtered monitor makes no threads) and sleep until there is work.
  *
  *   workers_run(w, fn, arg)      fn(arg, i) on each of the n threads, and wait
  *   workers_begin ... workers_wait   the same without waiting; done_fd becomes readable when all have returned

@@ -2,10 +2,10 @@
 /*
  * `ram.index` and `ram` as a hostile snapshot might hold them.
  *
- * Input: a byte of flags, then the index's length in 2 bytes, the index, and what lies in `ram` from RAM_DATA_START on. Flags:
- * bit 0: all checksums are made right first, so that what they protect is reached; bit 1: a good full image is given as parent;
- * bit 2: the data header is left out. What can be opened is verified, loaded and flattened; what loads must come back from the flattened
- * image, and what can be verified must load.
+ * Input: a byte of flags, then the index's length in 2 bytes, the index, and what lies in `ram` from RAM_DATA_START
+ * on. Flags: bit 0: all checksums are made right first, so that what they protect is reached; bit 1: a good full image
+ * is given as parent; bit 2: the data header is left out. What can be opened is verified, loaded and flattened; what
+ * loads must come back from the flattened image, and what can be verified must load.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What snapshots need of guest memory, without KVM: page numbers, mapped files, discarding over them, collected dirty bits. */
+/* What snapshots need of guest memory, without KVM: page numbers, mapped files, discarding over them, collected dirty
+ * bits. */
 #include "tests/unit/ram_fixture.h"
 
 static void pages_are_numbered_without_the_hole(void **state)

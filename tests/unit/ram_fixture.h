@@ -139,9 +139,11 @@ static inline struct ram_id id_of(unsigned n)
 	return (struct ram_id){ { (uint8_t)n, (uint8_t)(n >> 8), 0xc0 } };
 }
 
-static inline struct ram_writer *writer_new(struct mem *m, const struct pair *p, int level, unsigned id, unsigned parent)
+static inline struct ram_writer *writer_new(struct mem *m, const struct pair *p, int level, unsigned id,
+					    unsigned parent)
 {
-	struct ram_writer_config c = { .mem = m, .data_fd = p->data, .index_fd = p->index, .level = level, .id = id_of(id) };
+	struct ram_writer_config c = {
+	    .mem = m, .data_fd = p->data, .index_fd = p->index, .level = level, .id = id_of(id)};
 	struct ram_writer *w = NULL;
 	struct err err = ERR_INIT;
 
@@ -172,7 +174,8 @@ static inline struct ram_writer_stats writer_finish(struct ram_writer *w)
 }
 
 /* One snapshot of the pages in bits (NULL: all). */
-static inline struct pair save(struct mem *m, struct workers *ws, int level, unsigned id, unsigned parent, const uint64_t *bits)
+static inline struct pair save(struct mem *m, struct workers *ws, int level, unsigned id, unsigned parent,
+			       const uint64_t *bits)
 {
 	struct pair p = pair_new();
 	struct ram_writer *w = writer_new(m, &p, level, id, parent);
@@ -185,7 +188,8 @@ static inline struct pair save(struct mem *m, struct workers *ws, int level, uns
 }
 
 /* pairs: newest first. */
-static inline int open_chain(const struct pair *pairs, unsigned n, uint64_t size, struct ram_image **ret, struct err *err)
+static inline int open_chain(const struct pair *pairs, unsigned n, uint64_t size, struct ram_image **ret,
+			     struct err *err)
 {
 	struct ram_source chain[RAM_CHAIN_MAX];
 
@@ -207,7 +211,8 @@ static inline struct ram_image *must_open(const struct pair *pairs, unsigned n, 
 typedef int restore_fn(struct ram_image *im, struct mem *m, struct workers *ws, struct err *err);
 
 /* Restore into new memory and compare. */
-static inline void check_restore(const struct pair *pairs, unsigned n, const struct mem *want, struct workers *ws, restore_fn *restore)
+static inline void check_restore(const struct pair *pairs, unsigned n, const struct mem *want, struct workers *ws,
+				 restore_fn *restore)
 {
 	struct ram_image *im = must_open(pairs, n, want->size);
 	struct err err = ERR_INIT;

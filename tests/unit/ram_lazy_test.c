@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that arrives through userfaultfd, with threads of this process as the guest: contents under concurrent access, the
- * recorded order, memory around the hole, damage, ends.
+ * Memory that arrives through userfaultfd, with threads of this process as the guest: contents under concurrent
+ * access, the recorded order, memory around the hole, damage, ends.
  */
 #include "tests/unit/ram_fixture.h"
 
@@ -18,8 +18,10 @@ static int setup(void **state)
 	int fd = ram_lazy_open_uffd(&err);
 
 	*state = f;
-	if (!f || workers_start(&f->server, NULL, 1, "uffd", &err) < 0 || workers_start(&f->fillers, NULL, 2, "fill", &err) < 0 ||
-	    workers_start(&f->one_filler, NULL, 1, "fill", &err) < 0 || workers_start(&f->guest, NULL, 3, "guest", &err) < 0)
+	if (!f || workers_start(&f->server, NULL, 1, "uffd", &err) < 0 ||
+	    workers_start(&f->fillers, NULL, 2, "fill", &err) < 0 ||
+	    workers_start(&f->one_filler, NULL, 1, "fill", &err) < 0 ||
+	    workers_start(&f->guest, NULL, 3, "guest", &err) < 0)
 		return -1;
 	if (fd < 0)
 		fprintf(stderr, "SKIPPED: MEMORY ON DEMAND IS NOT TESTED HERE: %s\n", err.text);
@@ -235,8 +237,8 @@ static void what_the_guest_asks_for_is_recorded_in_order(void **state)
 	struct pair p = save(&m, &f->fillers, 1, 1, 0, NULL);
 
 	mem_make(&back, m.size);
-	struct ram_lazy *l = begin(f, &back, (struct ram_lazy_config){
-						     .image = must_open(&p, 1, m.size), .order_in = -1, .order_out = out });
+	struct ram_lazy *l = begin(
+	    f, &back, (struct ram_lazy_config){.image = must_open(&p, 1, m.size), .order_in = -1, .order_out = out});
 
 	for (unsigned i = 0; i < ARRAY_SIZE(asks); i++) {
 		assert_int_equal(mem_read(&back, GPA((uint64_t)asks[i] * RAM_CHUNK_SIZE + 4096 * i), &b, 1), 0);
@@ -345,7 +347,8 @@ static void a_damaged_frame_is_told_once_and_never_served(void **state)
 		assert_non_null(strstr(seen.text, "ram: damaged: chunk 5: checksum"));
 		assert_false(r.got);
 		assert_false(ram_lazy_is_complete(l));
-		/* The end of userfaultfd lets the thread go on, with zeros: in the monitor the process has ended by then. */
+		/* The end of userfaultfd lets the thread go on, with zeros: in the monitor the process has ended by
+		 * then. */
 		ram_lazy_stop(l);
 		workers_wait(&f->guest);
 		assert_int_equal(r.b, 0);
@@ -367,8 +370,8 @@ static void discarding_waits_until_all_pages_are_there(void **state)
 	struct pair p = save(&m, &f->fillers, 0, 1, 0, NULL);
 
 	mem_make(&back, m.size);
-	struct ram_lazy *l = begin(f, &back, (struct ram_lazy_config){
-						     .image = must_open(&p, 1, m.size), .order_in = -1, .order_out = -1 });
+	struct ram_lazy *l = begin(
+	    f, &back, (struct ram_lazy_config){.image = must_open(&p, 1, m.size), .order_in = -1, .order_out = -1});
 
 	assert_int_equal(mem_discard(&back, GPA(0), MEM_PAGE_SIZE), 0);
 	assert_int_equal(mem_read(&back, GPA(0), &b, 1), 0);
@@ -396,8 +399,13 @@ static void another_size_of_memory_is_refused(void **state)
 	struct pair p = save(&m, &f->fillers, 0, 1, 0, NULL);
 
 	mem_make(&back, MIB(2));
-	struct ram_lazy_config c = { .image = must_open(&p, 1, m.size), .mem = &back, .server = &f->server, .order_in = -1,
-				     .order_out = -1, .on_damage = unexpected_damage, .uffd = ram_lazy_open_uffd(&err) };
+	struct ram_lazy_config c = {.image = must_open(&p, 1, m.size),
+				    .mem = &back,
+				    .server = &f->server,
+				    .order_in = -1,
+				    .order_out = -1,
+				    .on_damage = unexpected_damage,
+				    .uffd = ram_lazy_open_uffd(&err)};
 
 	assert_int_equal(ram_lazy_start(&c, &l, &err), -EINVAL);
 	assert_null(l);

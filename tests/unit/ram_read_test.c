@@ -132,7 +132,7 @@ static void every_flipped_byte_of_the_index_is_refused(void **state)
 		struct mem m;
 
 		mem_make(&m, SMALL);
-		struct pair p = small_image(&m, *state, level, 0), bad = { .data = p.data, .index = file_copy(p.index) };
+		struct pair p = small_image(&m, *state, level, 0), bad = {.data = p.data, .index = file_copy(p.index)};
 
 		for (uint64_t at = 0; at < file_size(p.index); at++) {
 			struct ram_image *im = NULL;
@@ -176,7 +176,7 @@ static void every_flipped_byte_of_the_contents_is_refused(void **state)
 		struct mem m, back;
 
 		mem_make(&m, SMALL);
-		struct pair p = small_image(&m, *state, level, 0), bad = { .data = file_copy(p.data), .index = p.index };
+		struct pair p = small_image(&m, *state, level, 0), bad = {.data = file_copy(p.data), .index = p.index};
 
 		mem_make(&back, SMALL);
 		for (uint64_t at = 0, step; at < file_size(p.data); at += step) {
@@ -252,7 +252,7 @@ static void chains_that_do_not_fit_are_refused(void **state)
 	mem_make(&m, SMALL);
 	struct pair full = save(&m, *state, 0, 1, 0, NULL), other = save(&m, *state, 0, 5, 0, NULL);
 	struct pair diff = small_image(&m, *state, 0, 1), third = small_image(&m, *state, 0, 2);
-	struct pair ok[] = { third, diff, full }, gap[] = { third, full }, wrong[] = { diff, other }, two[] = { other, full };
+	struct pair ok[] = {third, diff, full}, gap[] = {third, full}, wrong[] = {diff, other}, two[] = {other, full};
 	struct pair many[RAM_CHAIN_MAX + 1] = { full };
 	struct ram_image *im = must_open(ok, 3, SMALL);
 
