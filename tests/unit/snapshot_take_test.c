@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking snapshots of a VM whose monitor is a program of this test: it has the disk's pair open, takes new pairs, seals old
+ * ones, or fails at one of the moments where a real one can.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "devices/backend/lsmt.h"
+#include "host/control_client.h"
+#include "host/launch_disks.h"
+#include "host/snapshot_record.h"
+#include "host/snapshot_take.h"
+#include "host/sock.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+#include "tests/harness/home.h"
+
+enum behaviour { GOOD, REFUSES, FAILS_AFTER_THE_CUT, FAILS_TO_SEAL };
+
+static struct home home;
+static struct launch vm;
+
+/* ---- the monitor ---- */
+
+struct monitor {
+	int data, index; /* the top */
+	int old[16];     /* data files of layers: kept open, as a monitor does */
+	size_t nold;
+	uint8_t id;
+	bool tracking;
+};
+
+static int write_files(int *fd)
+{
+	return fd_write_full(fd[0], "state", 5) | fd_write_full(fd[1], "ram", 3) | fd_write_full(fd[2], "index", 5);
+}
+
+static int snapshot(struct monitor *m, const struct control_request *q, int *fd, size_t nfds, enum behaviour how, struct control_reply *r)
+{
+	int old_index = m->index;
+
+	if (how == REFUSES || nfds != 5 || le64_get(q->arg[2]) != 1 || (le64_get(q->arg[0]) & CONTROL_SNAPSHOT_DIFF && !m->tracking)) {
+		for (size_t i = 0; i < nfds; i++)
+			close(fd[i]);
+		return -ENOSPC;
+	}
+	m->old[m->nold++] = m->data;
+	m->data = fd[3];
+	m->index = fd[4];
+	int status = how == FAILS_TO_SEAL ? 0 : lsmt_seal_pair(m->old[m->nold - 1], old_index, "old", NULL);
+
+	if (status == 0)
+		status = write_files(fd);
+	close(old_index);
+	for (int i = 0; i < 3; i++)
+		close(fd[i]);
+	if (how == FAILS_AFTER_THE_CUT || how == FAILS_TO_SEAL)
+		return -ENOSPC;
+	r->value[CONTROL_SV_PARENT_LOW] = le64_make(le64_get(q->arg[0]) & CONTROL_SNAPSHOT_DIFF ? m->id : 0);
+	r->value[CONTROL_SV_ID_LOW] = le64_make(++m->id);
+	r->value[CONTROL_SV_PAUSE_NS] = le64_make(1234);
+	m->tracking = le64_get(q->arg[0]) & CONTROL_SNAPSHOT_TRACK;
+	return status;
+}
+
+/* Each request for a snapshot is served as the next byte of the pipe says. */
+static void __attribute__((noreturn)) serve(struct monitor *m, int listener, int how_fd)
+{
+	for (;;) {
+		struct control_request q;
+		struct control_reply r = { 0 };
+		int conn = accept(listener, NULL, NULL), fd[8], status = 0;
+		size_t nfds = 0;
+
+		if (fd_recv(conn, &q, sizeof(q), fd, 8, &nfds) == sizeof(q)) {
+			r.seq = q.seq;
+			r.value[CONTROL_V_STATE] = le64_make(VM_RUNNING);
+			if (le16_get(q.op) == CONTROL_SNAPSHOT) {
+				uint8_t how = 0;
+
+				if (read(how_fd, &how, 1) != 1)
+					_exit(1);
+				status = snapshot(m, &q, fd, nfds, (enum behaviour)how, &r);
+			}
+			r.status = le32_make((uint32_t)status);
+			send(conn, &r, sizeof(r), MSG_NOSIGNAL);
+		}
+		close(conn);
+	}
+}
+
+static int how_fd;
+static pid_t monitor_pid;
+
+static int set_up(void **s)
+{
+	struct launch_options o = { .cpus = 1, .memory = MIB(64) };
+	char disk[200], option[220];
+	int pipes[2];
+
+	(void)s;
+	home_make(&home);
+	snprintf(disk, sizeof(disk), "%s/disk", home.path);
+	int fd = open(disk, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+	assert_int_equal(ftruncate(fd, MIB(1)), 0);
+	close(fd);
+	snprintf(option, sizeof(option), "%s,cow", disk);
+	o.disks = (struct opt_strv){ { option }, 1 };
+	launch_init(&vm);
+	assert_int_equal(vmdir_create("vm", &vm.dir, NULL), 0);
+	const struct vm_config c = { .cpus = 1, .memory = MIB(64), .image = (char[]){ "none" } };
+
+	assert_int_equal(vmdir_write_config(&vm.dir, &c, NULL), 0);
+	assert_int_equal(launch_disks_make(&vm, &o, NULL), 0);
+	o.image = (char[]){ "none" };
+	assert_int_equal(launch_disks_record(&vm, &o, NULL), 0);
+	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+	int listener = sock_listen_at(vm.dir.fd, CONTROL_SOCKET, SOCK_SEQPACKET, NULL);
+
+	monitor_pid = fork();
+	if (monitor_pid == 0) {
+		struct monitor m = { .data = vm.disks.disk[0]->top_data_fd, .index = vm.disks.disk[0]->top_index_fd };
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(pipes[1]);
+		serve(&m, listener, pipes[0]);
+	}
+	close(listener);
+	close(pipes[0]);
+	how_fd = pipes[1];
+	vm_disks_finish(&vm.disks);
+	return 0;
+}
+
+static int tear_down(void **s)
+{
+	(void)s;
+	kill(monitor_pid, SIGKILL);
+	waitpid(monitor_pid, NULL, 0);
+	close(how_fd);
+	launch_end(&vm, false, NULL);
+	home_remove(&home);
+	return 0;
+}
+
+static int take(const char *to, bool diff, enum behaviour how, struct err *err)
+{
+	struct snapshot_take t = { .to = to, .diff = diff, .track = true };
+	struct vm_handle handle;
+	uint8_t byte = (uint8_t)how;
+
+	assert_int_equal(write(how_fd, &byte, 1), 1);
+	assert_int_equal(vm_open("vm", &handle, NULL), 0);
+	int r = snapshot_take(&handle, &t, err);
+
+	if (r == 0)
+		assert_int_equal(snapshot_draft_publish(&t.draft, &t.m, false, NULL), 0);
+	if (r == 0)
+		assert_int_equal(snapshot_take_remember(&handle, &t, NULL), 0);
+	snapshot_take_finish(&t);
+	vm_close(&handle);
+	return r;
+}
+
+static size_t layers_of(const char *name)
+{
+	struct snapshot s;
+
+	assert_int_equal(snapshot_open(name, &s, NULL), 0);
+	size_t n = s.m.disk[0].nlayers;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct snapshot_layer *l = &s.m.disk[0].layer[i];
+		int fd = snapshot_open_file(&s, l->file, l->size, NULL);
+		char digest[SNAPSHOT_DIGEST_LEN + 1];
+		struct lsmt_info info;
+
+		assert_true(fd >= 0);
+		assert_int_equal(lsmt_inspect(fd, "layer", &info, NULL), 0);
+		assert_int_equal(info.index_hash, l->index_hash);
+		assert_int_equal(snapshot_digest_file(fd, "layer", digest, NULL), 0);
+		assert_string_equal(digest, l->digest);
+		close(fd);
+	}
+	snapshot_close(&s);
+	return n;
+}
+
+static unsigned generations(unsigned *last)
+{
+	unsigned g[VM_DISK_GENERATIONS_MAX];
+	int n = vm_disk_generations(vm.dir.disk_dir_fd, 0, g, NULL);
+
+	assert_true(n > 0);
+	*last = g[n - 1];
+	return (unsigned)n;
+}
+
+/* ---- the tests ---- */
+
+static void each_snapshot_adds_the_layer_that_was_the_top(void **s)
+{
+	unsigned last;
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 1);
+	assert_int_equal(layers_of("two"), 2);
+	assert_int_equal(generations(&last), 3);
+	assert_int_equal(last, 2);
+}
+
+static void layers_are_links_of_one_file(void **s)
+{
+	struct stat st;
+	char path[300];
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/two/disk0-0.lsmt", home.path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_nlink, 3); /* in both, and the VM's own */
+}
+
+static void memory_can_be_written_by_nobody(void **s)
+{
+	struct stat st;
+	char path[300];
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/one/ram", home.path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0400);
+}
+
+static void a_refusal_changes_nothing(void **s)
+{
+	struct err err = ERR_INIT;
+	struct snapshot snap;
+	unsigned last;
+
+	(void)s;
+	assert_int_equal(take("one", false, REFUSES, &err), -ENOSPC);
+	assert_int_equal(snapshot_open("one", &snap, NULL), -ENOENT);
+	assert_int_equal(generations(&last), 1);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 1);
+}
+
+static void a_failure_after_the_cut_loses_no_layer(void **s)
+{
+	struct snapshot snap;
+	unsigned last;
+
+	(void)s;
+	assert_int_equal(take("one", false, FAILS_AFTER_THE_CUT, NULL), -ENOSPC);
+	assert_int_equal(snapshot_open("one", &snap, NULL), -ENOENT);
+	assert_int_equal(generations(&last), 2);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 2);
+}
+
+static void a_layer_that_could_not_be_sealed_is_sealed_by_the_next(void **s)
+{
+	(void)s;
+	assert_int_equal(take("one", false, FAILS_TO_SEAL, NULL), -ENOSPC);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 2);
+}
+
+static void a_diff_needs_one_before_it(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(take("one", true, GOOD, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "without --diff first"));
+}
+
+static void a_diff_names_its_parent_by_id_and_place(void **s)
+{
+	struct snapshot one, two, parent;
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", true, GOOD, NULL), 0);
+	assert_int_equal(snapshot_open("one", &one, NULL), 0);
+	assert_int_equal(snapshot_open("two", &two, NULL), 0);
+	assert_string_equal(two.m.parent_id, one.m.id);
+	assert_string_equal(two.m.parent_path, "one");
+	assert_int_equal(snapshot_open_parent(&two, &parent, NULL), 0);
+	snapshot_close(&parent);
+	snapshot_close(&one);
+	snapshot_close(&two);
+}
+
+static void a_diff_of_one_that_is_gone_is_refused(void **s)
+{
+	struct snapshot one;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(snapshot_open("one", &one, NULL), 0);
+	assert_int_equal(snapshot_remove(&one, NULL), 0);
+	snapshot_close(&one);
+	assert_int_equal(take("two", true, GOOD, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "not there any more"));
+}
+
+static void a_killed_command_that_had_its_answer_loses_no_layer(void **s)
+{
+	pid_t pid = fork();
+	int status;
+
+	(void)s;
+	if (pid == 0) {
+		struct snapshot_take t = { .to = "lost", .track = true };
+		struct vm_handle handle;
+		uint8_t byte = GOOD;
+
+		if (write(how_fd, &byte, 1) != 1 || vm_open("vm", &handle, NULL) < 0)
+			_exit(1);
+		_exit(snapshot_take(&handle, &t, NULL) == 0 ? 0 : 2); /* neither published nor remembered */
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 2);
+}
+
+static void a_disk_written_in_place_is_refused_by_name(void **s)
+{
+	struct snapshot_manifest m;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(snapshot_record_read(vm.dir.fd, &m, NULL), 0);
+	m.disk[0].kind = SNAPSHOT_DISK_RAW;
+	assert_int_equal(snapshot_record_write(vm.dir.fd, &m, NULL), 0);
+	snapshot_manifest_finish(&m);
+	assert_int_equal(take("one", false, GOOD, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "/disk,cow'"));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(each_snapshot_adds_the_layer_that_was_the_top),
+		T(layers_are_links_of_one_file),
+		T(memory_can_be_written_by_nobody),
+		T(a_refusal_changes_nothing),
+		T(a_failure_after_the_cut_loses_no_layer),
+		T(a_layer_that_could_not_be_sealed_is_sealed_by_the_next),
+		T(a_diff_needs_one_before_it),
+		T(a_diff_names_its_parent_by_id_and_place),
+		T(a_diff_of_one_that_is_gone_is_refused),
+		T(a_killed_command_that_had_its_answer_loses_no_layer),
+		T(a_disk_written_in_place_is_refused_by_name),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
