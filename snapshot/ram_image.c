@@ -154,7 +154,7 @@ static int check_records(const struct ram_image *im, const struct ram_layer *l, 
 
 static int read_index(const struct ram_image *im, struct ram_layer *l, int fd, struct err *err)
 {
-	struct ram_index_header h;
+	struct ram_index_header h = { 0 };
 	uint64_t size = 0;
 	int r = file_size(fd, &size, l, "ram.index", err);
 
@@ -199,9 +199,12 @@ static int check_data_header(const struct ram_image *im, const struct ram_layer 
 
 static int read_data_header(const struct ram_image *im, const struct ram_layer *l, struct err *err)
 {
-	_cleanup_free_ struct ram_data_header *h = malloc(sizeof(*h));
+	_cleanup_free_ struct ram_data_header *h = calloc(1, sizeof(*h));
 	uint64_t size = 0;
-	int r = h ? file_size(l->data_fd, &size, l, "ram", err) : err_errno(err, -ENOMEM, "ram");
+
+	if (!h)
+		return err_errno(err, -ENOMEM, "ram");
+	int r = file_size(l->data_fd, &size, l, "ram", err);
 
 	if (r == 0)
 		r = check_size(size, l->data_size, l, "ram", err);

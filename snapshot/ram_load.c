@@ -199,7 +199,7 @@ static int verify_zeros(const struct verify *v, const struct ram_layer *l, uint6
 			return err_errno(err, got < 0 ? (int)got : -ENODATA, "ram%s: read", l->name);
 		if (bad)
 			return err_set(err, -EINVAL, "ram%s: damaged: byte %llu is not zero, and belongs to no page",
-				       l->name, (unsigned long long)(off + (uint64_t)(bad - v->scratch.pages)));
+				       l->name, (unsigned long long)off + (unsigned long long)(bad - v->scratch.pages));
 		off += n;
 	}
 	return 0;

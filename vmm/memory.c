@@ -409,7 +409,7 @@ int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t of
 
 	if (!r || npages == 0 || npages > run)
 		return err_set(err, -EINVAL, "memory: pages %llu to %llu are not in one region", (unsigned long long)n,
-			       (unsigned long long)(n + npages));
+			       (unsigned long long)n + npages);
 	bool fresh = !r->replaced, whole = npages == r->size >> MEM_PAGE_SHIFT;
 
 	if (fresh) {
