@@ -102,8 +102,8 @@ int ram_image_flatten(struct ram_image *im, int data_fd, int index_fd, int level
  * order_in (or -1): le32 chunk numbers, any length, unknown ones ignored; read by ram_lazy_start. order_out (or -1):
  * the same, written as the guest first asks for chunks that hold anything (not those that were there in time); in
  * blocks, the last when all pages have arrived or at ram_lazy_stop. Both are borrowed. on_damage is called once, from
- * the serving or a background thread, when a frame is damaged or cannot be read; the waiting vCPUs stay where they
- * are: the process is to end.
+ * the serving or a background thread, when a frame is damaged or cannot be read. Whoever waits for a page stays where it
+ * is, and that may be the main thread, in a device: the callback itself must end the process.
  */
 struct ram_lazy;
 struct ram_lazy_config {

@@ -388,6 +388,36 @@ static void discarding_waits_until_all_pages_are_there(void **state)
 	mem_finish(&m);
 }
 
+/* As KVM does, and disks. */
+static void the_kernel_itself_may_ask_for_pages(void **state)
+{
+	struct fixture *f = *state;
+	struct mem m, back;
+	int file = memfd_create("file", MFD_CLOEXEC);
+	uint8_t got[4 * MEM_PAGE_SIZE], want[sizeof(got)];
+	struct iovec iov;
+
+	mem_make(&m, MIB(1));
+	mem_fill(&m, 31);
+	struct pair p = save(&m, &f->fillers, 1, 1, 0, NULL);
+	struct ram_lazy_config c = { .image = must_open(&p, 1, m.size), .order_in = -1, .order_out = -1 };
+
+	mem_make(&back, m.size);
+	struct ram_lazy *l = begin(f, &back, c);
+
+	/* Over the border of two chunks. */
+	assert_int_equal(mem_iov(&back, GPA(RAM_CHUNK_SIZE * 3 - 8192), sizeof(got), false, &iov), 0);
+	assert_int_equal(writev(file, &iov, 1), sizeof(got));
+	assert_int_equal(fd_pread_full(file, got, sizeof(got), 0), sizeof(got));
+	assert_int_equal(mem_read(&m, GPA(RAM_CHUNK_SIZE * 3 - 8192), want, sizeof(want)), 0);
+	assert_memory_equal(got, want, sizeof(want));
+	ram_lazy_stop(l);
+	fd_close(file);
+	pair_close(&p);
+	mem_finish(&back);
+	mem_finish(&m);
+}
+
 static void another_size_of_memory_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -425,6 +455,7 @@ int main(void)
 		cmocka_unit_test(the_recorded_order_goes_first),
 		cmocka_unit_test(a_damaged_frame_is_told_once_and_never_served),
 		cmocka_unit_test(discarding_waits_until_all_pages_are_there),
+		cmocka_unit_test(the_kernel_itself_may_ask_for_pages),
 		cmocka_unit_test(another_size_of_memory_is_refused),
 	};
 
