@@ -33,7 +33,7 @@ CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -M
 LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
 PKG_VMM := liburing libzstd
-PKG_HOST := jansson libzstd liblzma ext2fs com_err libcrypto
+PKG_HOST := jansson libzstd liblzma ext2fs com_err nettle
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 

@@ -81,18 +81,15 @@ static int fill_recipe(const struct image_build_options *o, struct recipe *r, st
 static void name_cache(struct recipe *r)
 {
 	char dir[PATH_MAX - 64], hex[SHA256_HEX_SIZE], text[INCLUDE_MAX + 128];
-	uint8_t digest[SHA256_SIZE];
-	struct sha256 s;
+	struct sha256_ctx s;
 
 	if (file_cache_dir("debian", dir, sizeof(dir), NULL) < 0)
 		return;
 	snprintf(text, sizeof(text), "1 %s %s amd64\n", r->suite, r->include);
 	sha256_init(&s);
-	sha256_update(&s, text, strlen(text));
-	sha256_update(&s, r->sources, strlen(r->sources));
-	if (sha256_final(&s, digest) < 0)
-		return; /* nothing is kept */
-	sha256_hex(digest, hex);
+	sha256_update(&s, strlen(text), (const uint8_t *)text);
+	sha256_update(&s, strlen(r->sources), (const uint8_t *)r->sources);
+	sha256_end_hex(&s, hex);
 	snprintf(r->cache, sizeof(r->cache), "%s/%s-%.24s.tar.zst", dir, r->suite, hex);
 }
 

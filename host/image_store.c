@@ -80,7 +80,7 @@ void image_draft_end(struct image_draft *d)
 }
 
 /* Holes are hashed without being read. */
-static int hash_content(struct sha256 *s, int fd, uint64_t size, struct progress *p, struct err *err)
+static int hash_content(struct sha256_ctx *s, int fd, uint64_t size, struct progress *p, struct err *err)
 {
 	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER), *zeros = calloc(1, HASH_BUFFER);
 
@@ -95,7 +95,7 @@ static int hash_content(struct sha256 *s, int fd, uint64_t size, struct progress
 
 		if (n < 0 || (size_t)n != want)
 			return err_errno(err, n < 0 ? (int)n : -EIO, "read the new image");
-		sha256_update(s, data > at ? zeros : buffer, want);
+		sha256_update(s, want, data > at ? zeros : buffer);
 		at += want;
 		r = progress_bytes(p, at, size, err);
 		if (r < 0)
@@ -106,17 +106,13 @@ static int hash_content(struct sha256 *s, int fd, uint64_t size, struct progress
 
 static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
 {
-	uint8_t digest[SHA256_SIZE];
-	struct sha256 s;
+	struct sha256_ctx s;
 
 	sha256_init(&s);
 	int r = hash_content(&s, fd, size, p, err);
 
-	if (r == 0 && (r = sha256_final(&s, digest)) < 0)
-		err_errno(err, r, "checksum");
-	sha256_finish(&s);
 	if (r == 0)
-		sha256_hex(digest, hex);
+		sha256_end_hex(&s, hex);
 	return r;
 }
 

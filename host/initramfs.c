@@ -227,8 +227,7 @@ static void remove_unused(const char *cache)
 int initramfs_build(const char *agent_path, const char *kernel_path, char *out_path, size_t out_len, struct err *err)
 {
 	char version[VERSION_MAX] = "", modules_dir[PATH_MAX] = "", cache[PATH_MAX], hex[SHA256_HEX_SIZE];
-	uint8_t digest[SHA256_SIZE];
-	struct sha256 hash;
+	struct sha256_ctx hash;
 	struct cpio c = { 0 };
 	struct stat st;
 	int r = 0, modules, n;
@@ -248,13 +247,8 @@ int initramfs_build(const char *agent_path, const char *kernel_path, char *out_p
 		return modules;
 	}
 	sha256_init(&hash);
-	sha256_update(&hash, c.data, c.size);
-	r = sha256_final(&hash, digest);
-	if (r < 0) {
-		cpio_finish(&c);
-		return err_errno(err, r, "checksum");
-	}
-	sha256_hex(digest, hex);
+	sha256_update(&hash, c.size, c.data);
+	sha256_end_hex(&hash, hex);
 	n = snprintf(out_path, out_len, "%s/%.32s.cpio", cache, hex);
 	if (n < 0 || (size_t)n >= out_len) {
 		cpio_finish(&c);

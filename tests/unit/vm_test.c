@@ -18,7 +18,7 @@ enum { NSTATES = VM_STOPPED + 1 };
 static const bool table[NSTATES][NSTATES] = {
 	/*                    created conf  run   paused stopped */
 	[VM_CREATED]    = { false, true,  false, false, true },
-	[VM_CONFIGURED] = { false, false, true,  false, true },
+	[VM_CONFIGURED] = { false, false, true,  true,  true }, /* paused: restored */
 	[VM_RUNNING]    = { false, false, false, true,  true },
 	[VM_PAUSED]     = { false, false, true,  false, true },
 	[VM_STOPPED]    = { false, false, false, false, false },
@@ -64,7 +64,7 @@ static void every_transition_is_as_in_the_picture(void **state)
 static void names_are_the_documented_ones(void **state)
 {
 	static const char *const states[] = { "created", "configured", "running", "paused", "stopped" };
-	static const char *const stops[] = { "none", "poweroff", "reboot", "panic", "killed", "crash", "error" };
+	static const char *const stops[] = { "none", "poweroff", "reboot", "panic", "killed", "crash", "error", "saved" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(states); i++)
