@@ -2,8 +2,8 @@
 /*
  * coffer fork: many VMs out of one, running or stored.
  *
- * A running VM is snapshotted first, without compression and without a name: the clones map its memory and link its layers, so its
- * directory can go as soon as they run.
+ * A running VM is snapshotted first, without compression and without a name: the clones map its memory and link its
+ * layers, so its directory can go as soon as they run.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,8 @@ struct fork_options {
 
 static const struct opt options[] = {
 	OPT_U64(struct fork_options, n, "number", 'n', "N", 1, CLONES_MAX, "how many (1)"),
-	OPT_STRING(struct fork_options, prefix, "prefix", 0, "PREFIX", "name them PREFIX1, PREFIX2 and so on (random names)"),
+	OPT_STRING(struct fork_options, prefix, "prefix", 0, "PREFIX",
+		   "name them PREFIX1, PREFIX2 and so on (random names)"),
 	OPT_BOOL(struct fork_options, no_sync, "no-sync", 0, "do not flush the file systems of a running VM first"),
 	OPT_BOOL(struct fork_options, json, "json", 0, "print a JSON array of the names"),
 	CMD_OPT_HELP(struct fork_options),
@@ -76,7 +77,8 @@ static int as_snapshot(struct snapshot_take *t, struct snapshot *ret, struct err
 	return 0;
 }
 
-static int from_vm(const char *id, const struct fork_options *o, struct snapshot_take *t, struct restore_source *src, struct err *err)
+static int from_vm(const char *id, const struct fork_options *o, struct snapshot_take *t, struct restore_source *src,
+		   struct err *err)
 {
 	struct vm_handle vm;
 	struct snapshot s;
@@ -96,7 +98,8 @@ static int from_vm(const char *id, const struct fork_options *o, struct snapshot
 	return r < 0 ? r : restore_source_take(&s, src, err);
 }
 
-static int open_source(const char *name, const struct fork_options *o, struct snapshot_take *t, struct restore_source *src, struct err *err)
+static int open_source(const char *name, const struct fork_options *o, struct snapshot_take *t,
+		       struct restore_source *src, struct err *err)
 {
 	struct vmdir d;
 
@@ -110,7 +113,8 @@ static int open_source(const char *name, const struct fork_options *o, struct sn
 	}
 	int r = restore_source_open(name, src, err);
 
-	return r == -ENOENT && !strchr(name, '/') ? err_set(err, r, "there is neither a VM nor a snapshot '%s': see 'coffer ps' and 'coffer snapshot ls'", name) : r;
+	return r == -ENOENT && !strchr(name, '/') ? err_set(err, r,
+							    "there is neither a VM nor a snapshot '%s': see 'coffer ps' and 'coffer snapshot ls'", name) : r;
 }
 
 static int print(const struct fork_options *o, char (*ids)[VMDIR_ID_MAX + 1])
@@ -131,8 +135,8 @@ static int print(const struct fork_options *o, char (*ids)[VMDIR_ID_MAX + 1])
 	return cmd_finish_stdout(0);
 }
 
-static int make(const char *name, const struct fork_options *o, struct launch *l, const struct guardian *g, struct progress *progress,
-		int signal_fd, struct err *err)
+static int make(const char *name, const struct fork_options *o, struct launch *l, const struct guardian *g,
+		struct progress *progress, int signal_fd, struct err *err)
 {
 	struct snapshot_take t = { .draft = SNAPSHOT_DRAFT_NONE, .progress = progress };
 	struct restore_source src = RESTORE_SOURCE_NONE;
@@ -190,7 +194,8 @@ int cmd_fork(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (argc - first != 1)
-		return cmd_failf("fork: %s: 'coffer ps' and 'coffer snapshot ls' list what there is", first == argc ? "of what?" : "one VM or snapshot at a time");
+		return cmd_failf("fork: %s: 'coffer ps' and 'coffer snapshot ls' list what there is",
+				 first == argc ? "of what?" : "one VM or snapshot at a time");
 	if (o.prefix) {
 		struct err err = ERR_INIT;
 		char longest[VMDIR_ID_MAX + 64];

@@ -2,9 +2,9 @@
 /*
  * coffer pool: keeps shells of a snapshot ready for the commands that restore it (pool.h).
  *
- * Each shell is a monitor with the machine made and its disks attached. One is handed over per connection and replaced. All that were
- * not handed over end with this process: by itself, or by its guardian when it is killed. The parent-death signal would
- * not do: it would follow a monitor to its next owner.
+ * Each shell is a monitor with the machine made and its disks attached. One is handed over per connection and replaced.
+ * All that were not handed over end with this process: by itself, or by its guardian when it is killed. The
+ * parent-death signal would not do: it would follow a monitor to its next owner.
  *
  * Threads: one.
  */
@@ -141,7 +141,8 @@ static bool is_ours(int sock)
 static void hand_over(struct pool *p, struct slot *s, int sock)
 {
 	struct launch *l = &s->l;
-	struct pool_reply reply = { .version = POOL_REPLY_VERSION, .pid = (uint32_t)l->pid, .has_disks = l->dir.disk_dir_fd >= 0,
+	struct pool_reply reply = { .version = POOL_REPLY_VERSION, .pid = (uint32_t)l->pid,
+				    .has_disks = l->dir.disk_dir_fd >= 0,
 				    .has_image = l->image_fd >= 0 };
 	int fd[POOL_FDS] = { l->dir.fd, l->dir.lock_fd, l->pidfd };
 	size_t n = 3;
@@ -203,8 +204,9 @@ static int step(struct pool *p, struct pollfd *f, struct err *err)
 	for (size_t i = 0; i < p->n; i++) {
 		const struct slot *s = &p->slot[i];
 
-		f[2 + i] = (struct pollfd){ .fd = s->state == SLOT_STARTING ? s->l.ready_sock : s->state == SLOT_READY ? s->l.pidfd : -1,
-					    .events = POLLIN };
+		int fd = s->state == SLOT_STARTING ? s->l.ready_sock : s->state == SLOT_READY ? s->l.pidfd : -1;
+
+		f[2 + i] = (struct pollfd){ .fd = fd, .events = POLLIN };
 	}
 	int r = poll(f, 2 + p->n, TICK_MS);
 
@@ -284,7 +286,8 @@ static void close_pool(struct pool *p)
 int cmd_pool(int argc, char **argv)
 {
 	struct pool_options o = { .size = 4 };
-	struct pool p = { .src = RESTORE_SOURCE_NONE, .o = { .keep = true }, .guardian = GUARDIAN_NONE, .run = LOCKDIR_NONE, .dir_fd = -1,
+	struct pool p = { .src = RESTORE_SOURCE_NONE, .o = { .keep = true }, .guardian = GUARDIAN_NONE,
+			  .run = LOCKDIR_NONE, .dir_fd = -1,
 			  .lock_fd = -1, .listener = -1, .signal_fd = -1 };
 	struct err err = ERR_INIT;
 	sigset_t old;
@@ -293,7 +296,8 @@ int cmd_pool(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (argc - first != 1)
-		return cmd_failf("pool: %s: 'coffer snapshot ls' lists the snapshots", first == argc ? "of which snapshot?" : "one snapshot at a time");
+		return cmd_failf("pool: %s: 'coffer snapshot ls' lists the snapshots",
+				 first == argc ? "of which snapshot?" : "one snapshot at a time");
 	p.n = o.size;
 	p.slot = calloc(p.n, sizeof(*p.slot));
 	int r = p.slot ? guardian_start(&p.guardian, -1, &err) : err_set(&err, -ENOMEM, "out of memory");

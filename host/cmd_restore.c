@@ -24,15 +24,20 @@ struct restore_command {
 };
 
 static const struct opt options[] = {
-	OPT_BOOL(struct restore_command, map, "map", 0, "map the stored memory: at once, shared by all VMs that do (not for compressed ones)"),
-	OPT_BOOL(struct restore_command, lazy, "lazy", 0, "load memory as it is wanted, and the rest in the background"),
+	OPT_BOOL(struct restore_command, map, "map", 0,
+		 "map the stored memory: at once, shared by all VMs that do (not for compressed ones)"),
+	OPT_BOOL(struct restore_command, lazy, "lazy", 0,
+		 "load memory as it is wanted, and the rest in the background"),
 	OPT_BOOL(struct restore_command, eager, "eager", 0, "load all memory first"),
 	OPT_STRING(struct restore_command, name, "name", 0, "ID", "name of the VM (random)"),
 	OPT_BOOL(struct restore_command, r.paused, "paused", 0, "do not let it run; 'coffer resume' does"),
-	OPT_BOOL(struct restore_command, verify, "verify", 0, "read all of the snapshot and compare every checksum first"),
+	OPT_BOOL(struct restore_command, verify, "verify", 0,
+		 "read all of the snapshot and compare every checksum first"),
 	OPT_BOOL(struct restore_command, json, "json", 0, "print a JSON object"),
-	OPT_STRING(struct restore_command, log_level, "log-level", 0, "LEVEL", "of the monitor: error, warn, info, debug"),
-	OPT_BOOL(struct restore_command, r.no_seccomp, "no-seccomp", 0, "run the monitor without system call filters: for debugging only"),
+	OPT_STRING(struct restore_command, log_level, "log-level", 0, "LEVEL",
+		   "of the monitor: error, warn, info, debug"),
+	OPT_BOOL(struct restore_command, r.no_seccomp, "no-seccomp", 0,
+		 "run the monitor without system call filters: for debugging only"),
 	CMD_OPT_HELP(struct restore_command),
 	OPT_END,
 };
@@ -55,7 +60,8 @@ static int print(const struct launch *l, const struct restore_source *src, const
 	}
 	enum restore_mode mode = c->r.mode == RESTORE_AUTO ? restore_choose_mode(src) : c->r.mode;
 	double loaded = (double)(l->ready_ns - l->start_ns) / 1e6;
-	json_t *j = json_pack("{s:s s:s s:s s:s s:b s:f s:f}", "id", l->dir.id, "snapshot", src->snap.name, "snapshot_id", src->snap.m.id,
+	json_t *j = json_pack("{s:s s:s s:s s:s s:b s:f s:f}", "id", l->dir.id, "snapshot", src->snap.name,
+			      "snapshot_id", src->snap.m.id,
 			      "mode", restore_mode_name(mode), "pool", l->foreign, "restored_ms", loaded, "ready_ms",
 			      l->configured_ns ? (double)(l->configured_ns - l->start_ns) / 1e6 : loaded);
 	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
@@ -67,7 +73,8 @@ static int print(const struct launch *l, const struct restore_source *src, const
 	return cmd_finish_stdout(0);
 }
 
-static int restore(struct launch *l, struct restore_source *src, const struct restore_command *c, const struct guardian *g,
+static int restore(struct launch *l, struct restore_source *src, const struct restore_command *c,
+		   const struct guardian *g,
 		   struct progress *progress, int signal_fd, struct err *err)
 {
 	int r = 0;
@@ -120,7 +127,8 @@ int cmd_restore(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (argc - first != 1)
-		return cmd_failf("restore: %s: 'coffer snapshot ls' lists the snapshots", first == argc ? "which snapshot?" : "one snapshot at a time");
+		return cmd_failf("restore: %s: 'coffer snapshot ls' lists the snapshots",
+				 first == argc ? "which snapshot?" : "one snapshot at a time");
 	if (c.lazy + c.eager + c.map > 1)
 		return cmd_failf("restore: only one of --map, --lazy, --eager");
 	c.r.mode = c.lazy ? RESTORE_LAZY : c.eager ? RESTORE_EAGER : c.map ? RESTORE_MAP : RESTORE_AUTO;

@@ -26,12 +26,15 @@ struct take_options {
 };
 
 static const struct opt options[] = {
-	OPT_STRING(struct take_options, to, "to", 0, "NAME|DIR", "its name in the store, or its directory (with a / in it); ID-DATE-TIME when not given"),
-	OPT_BOOL(struct take_options, diff, "diff", 0, "store only the memory that changed since the VM's last snapshot or restore"),
+	OPT_STRING(struct take_options, to, "to", 0, "NAME|DIR",
+		   "its name in the store, or its directory (with a / in it); ID-DATE-TIME when not given"),
+	OPT_BOOL(struct take_options, diff, "diff", 0,
+		 "store only the memory that changed since the VM's last snapshot or restore"),
 	OPT_STRING(struct take_options, compress, "compress", 0, "zstd[:LEVEL]|none",
 		   "memory: zstd is smaller, none (the default) can be mapped and shared by many VMs"),
 	OPT_BOOL(struct take_options, stop, "stop", 0, "end the VM when the snapshot is complete"),
-	OPT_BOOL(struct take_options, freeze, "freeze", 0, "freeze the guest's root file system for that moment, not only flush it"),
+	OPT_BOOL(struct take_options, freeze, "freeze", 0,
+		 "freeze the guest's root file system for that moment, not only flush it"),
 	OPT_BOOL(struct take_options, no_sync, "no-sync", 0, "do not flush the guest's file systems first"),
 	OPT_BOOL(struct take_options, json, "json", 0, "print a JSON object"),
 	CMD_OPT_HELP(struct take_options),
@@ -67,7 +70,8 @@ int snapshot_level_parse(const char *text, uint64_t *ret, struct err *err)
 	}
 	if (!strncmp(text, "zstd:", 5) && opt_parse_u64(text + 5, ret) == 0 && *ret >= 1 && *ret <= RAM_LEVEL_MAX)
 		return 0;
-	return err_set(err, -EINVAL, "--compress '%s': the form is none, zstd or zstd:LEVEL with LEVEL from 1 to %d", text, RAM_LEVEL_MAX);
+	return err_set(err, -EINVAL, "--compress '%s': the form is none, zstd or zstd:LEVEL with LEVEL from 1 to %d",
+		       text, RAM_LEVEL_MAX);
 }
 
 static void default_name(const char *id, char *out, size_t len)
@@ -94,9 +98,11 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 	char path[PATH_MAX + NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
-	json_t *j = json_pack("{s:s s:s s:s s:s s:f s:f s:I s:I s:I s:I s:I}", "name", t->draft.name, "path", path, "id", t->m.id, "parent",
+	json_t *j = json_pack("{s:s s:s s:s s:s s:f s:f s:I s:I s:I s:I s:I}", "name", t->draft.name, "path", path,
+			      "id", t->m.id, "parent",
 			      t->m.parent_id, "pause_ms", pause_ms, "total_ms", (double)t->total_ns / 1e6, "rounds",
-			      (json_int_t)t->rounds, "pages", (json_int_t)t->pages, "pages_in_pause", (json_int_t)t->final_pages,
+			      (json_int_t)t->rounds, "pages", (json_int_t)t->pages, "pages_in_pause",
+					(json_int_t)t->final_pages,
 			      "memory_bytes", (json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes);
 	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
 
@@ -148,10 +154,12 @@ int cmd_snapshot(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (argc - first != 1)
-		return cmd_failf("snapshot: %s: 'coffer ps' lists the VMs", first == argc ? "of which VM?" : "one VM at a time");
+		return cmd_failf("snapshot: %s: 'coffer ps' lists the VMs",
+				 first == argc ? "of which VM?" : "one VM at a time");
 	if (o.freeze && o.no_sync)
 		return cmd_failf("snapshot: either --freeze or --no-sync");
-	struct snapshot_take t = { .diff = o.diff, .freeze = o.freeze, .no_sync = o.no_sync, .stop = o.stop, .track = true,
+	struct snapshot_take t = { .diff = o.diff, .freeze = o.freeze, .no_sync = o.no_sync, .stop = o.stop,
+				   .track = true,
 				   .progress = &progress };
 
 	if (snapshot_level_parse(o.compress, &t.level, &err) < 0 || vm_open(argv[first], &vm, &err) < 0)

@@ -83,15 +83,18 @@ static json_t *summary(const struct snapshot *s)
 {
 	const struct snapshot_manifest *m = &s->m;
 
-	return json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:s}", "name", s->name, "path", s->path, "id", m->id, "parent",
+	return json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:s}", "name", s->name, "path", s->path, "id", m->id,
+			 "parent",
 			 m->parent_id, "created_ms", (json_int_t)m->created_ms, "cpus", (json_int_t)m->cpus, "memory",
-			 (json_int_t)m->memory, "ram_bytes", (json_int_t)ram_bytes(s), "disk_bytes", (json_int_t)disk_bytes(m),
+			 (json_int_t)m->memory, "ram_bytes", (json_int_t)ram_bytes(s), "disk_bytes",
+					(json_int_t)disk_bytes(m),
 			 "zstd_level", (json_int_t)m->level, "image", m->image ? m->image : "");
 }
 
 static int ls_json(struct snapshot *s, const struct err *problem, void *arg)
 {
-	json_array_append_new(arg, problem ? json_pack("{s:s s:s s:s}", "name", s->name, "path", s->path, "error", problem->text) : summary(s));
+	json_array_append_new(arg, problem ? json_pack("{s:s s:s s:s}", "name", s->name, "path", s->path, "error",
+						       problem->text) : summary(s));
 	return 0;
 }
 
@@ -105,8 +108,10 @@ static int ls_line(struct snapshot *s, const struct err *problem, void *arg)
 		return 0;
 	}
 	format_time(s->m.created_ms, when, sizeof(when));
-	printf("%-24s  %-19s %4" PRIu64 " %7" PRIu64 "M %7" PRIu64 "M %7" PRIu64 "M  %-8s %-12.24s %.8s\n", s->name, when, s->m.cpus,
-	       s->m.memory >> 20, ram_bytes(s) >> 20, disk_bytes(&s->m) >> 20, s->m.level ? "zstd" : "none", s->m.image, s->m.parent_id);
+	printf("%-24s  %-19s %4" PRIu64 " %7" PRIu64 "M %7" PRIu64 "M %7" PRIu64 "M  %-8s %-12.24s %.8s\n", s->name,
+	       when, s->m.cpus,
+	       s->m.memory >> 20, ram_bytes(s) >> 20, disk_bytes(&s->m) >> 20, s->m.level ? "zstd" : "none", s->m.image,
+			s->m.parent_id);
 	return 0;
 }
 
@@ -123,7 +128,8 @@ static int cmd_ls(int argc, char **argv)
 	json_t *list = o.json ? json_array() : NULL;
 
 	if (!o.json)
-		printf("%-24s  %-19s %4s %8s %8s %8s  %-8s %-12s %s\n", "NAME", "CREATED", "CPUS", "MEMORY", "RAM", "DISKS", "COMPRESS", "IMAGE",
+		printf("%-24s  %-19s %4s %8s %8s %8s  %-8s %-12s %s\n", "NAME", "CREATED", "CPUS", "MEMORY", "RAM",
+		       "DISKS", "COMPRESS", "IMAGE",
 		       "PARENT");
 	if (snapshot_store_visit(o.json ? ls_json : ls_line, list, &err) < 0) {
 		json_decref(list);
@@ -157,7 +163,8 @@ static void show_disk(const struct snapshot_disk *d, size_t number)
 	if (d->kind == SNAPSHOT_DISK_LAYERS)
 		printf(", %zu layers", d->nlayers);
 	if (*d->path)
-		printf(", %s %s%s%s%s", d->kind == SNAPSHOT_DISK_LAYERS ? "over" : "read-only", d->path, *d->image ? " (image " : "", d->image,
+		printf(", %s %s%s%s%s", d->kind == SNAPSHOT_DISK_LAYERS ? "over" : "read-only", d->path,
+		       *d->image ? " (image " : "", d->image,
 		       *d->image ? ")" : "");
 	putchar('\n');
 	for (size_t k = 0; k < d->nlayers; k++)
@@ -175,7 +182,8 @@ static int show(const struct snapshot *s)
 		printf("parent: %s %s\n", m->parent_id, m->parent_path);
 	printf("created: %s UTC, by coffer %s\n", when, m->version);
 	printf("machine: %" PRIu64 " processors, %" PRIu64 " MiB\n", m->cpus, m->memory >> 20);
-	printf("processor: %s family %u model %u stepping %u, %s\n", m->cpu.vendor, m->cpu.family, m->cpu.model, m->cpu.stepping, m->kvm);
+	printf("processor: %s family %u model %u stepping %u, %s\n", m->cpu.vendor, m->cpu.family, m->cpu.model,
+	       m->cpu.stepping, m->kvm);
 	printf("memory: %" PRIu64 " MiB stored, %s\n", ram_bytes(s) >> 20, m->level ? "zstd" : "not compressed");
 	printf("image: %s\nkernel: %s\ncommand line: %s\n", m->image, m->kernel, m->cmdline);
 	for (size_t i = 0; i < m->ndevices; i++)
@@ -268,8 +276,10 @@ struct flatten_options {
 };
 
 static const struct opt flatten_table[] = {
-	OPT_STRING(struct flatten_options, to, "to", 0, "NAME|DIR", "make a new one; without it the snapshot itself is replaced"),
-	OPT_STRING(struct flatten_options, compress, "compress", 0, "zstd[:LEVEL]|none", "as for snapshot; as it was when not given"),
+	OPT_STRING(struct flatten_options, to, "to", 0, "NAME|DIR",
+		   "make a new one; without it the snapshot itself is replaced"),
+	OPT_STRING(struct flatten_options, compress, "compress", 0, "zstd[:LEVEL]|none",
+		   "as for snapshot; as it was when not given"),
 	CMD_OPT_HELP(struct flatten_options),
 	OPT_END,
 };
@@ -360,8 +370,12 @@ static int remove_one(const char *name, bool force)
 		return cmd_fail(&err);
 	struct children c = { .of = &s };
 
-	if (!force && s.m.id[0] && snapshot_store_visit(find_child, &c, NULL) == 1 && snapshot_store_visit(find_same, &c, NULL) != 1)
-		r = err_set(&err, -EBUSY, "snapshot '%s' is the parent of '%s': 'coffer snapshot flatten %s' first, or use --force", s.name, c.name,
+	bool needed = !force && s.m.id[0] && snapshot_store_visit(find_child, &c, NULL) == 1;
+
+	if (needed && snapshot_store_visit(find_same, &c, NULL) != 1)
+		r = err_set(&err, -EBUSY,
+			    "snapshot '%s' is the parent of '%s': 'coffer snapshot flatten %s' first, or use --force",
+					s.name, c.name,
 			    c.name);
 	if (r == 0)
 		r = snapshot_remove(&s, &err);
@@ -392,7 +406,8 @@ int cmd_snapshots(int argc, char **argv, int *ret_status)
 	static const struct {
 		const char *word;
 		int (*run)(int argc, char **argv);
-	} commands[] = { { "ls", cmd_ls }, { "show", cmd_show }, { "verify", cmd_verify }, { "flatten", cmd_flatten }, { "rm", cmd_rm } };
+	} commands[] = { { "ls", cmd_ls }, { "show", cmd_show }, { "verify", cmd_verify }, { "flatten", cmd_flatten },
+			 { "rm", cmd_rm } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (!strcmp(argv[1], commands[i].word)) {

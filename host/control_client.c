@@ -47,9 +47,11 @@ static int wait_reply(int fd, const struct control_message *m, uint64_t deadline
 	}
 }
 
-static int exchange(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret, struct err *err)
+static int exchange(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,
+		    struct err *err)
 {
-	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)m->op), .seq = le32_make(1) };
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)m->op),
+				     .seq = le32_make(1) };
 
 	for (size_t i = 0; i < ARRAY_SIZE(q.arg); i++)
 		q.arg[i] = le64_make(m->arg[i]);
@@ -78,7 +80,8 @@ static int exchange(int fd, const struct control_message *m, uint64_t deadline_m
 	return ret->text[0] ? err_set(err, status, "%s", ret->text) : err_errno(err, status, "the monitor refused");
 }
 
-int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret, struct err *err)
+int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,
+			 struct err *err)
 {
 	_cleanup_close_ int fd = sock_connect_at(dirfd, CONTROL_SOCKET, SOCK_SEQPACKET, err);
 
@@ -131,7 +134,8 @@ int control_end_monitor(int dirfd, struct err *err)
 	pidfd = peer_pidfd(sock, &pid, err);
 	if (pidfd < 0)
 		return pidfd == -ESRCH ? 0 : pidfd;
-	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL }, control_deadline(KILL_REPLY_MS), &reply, err);
+	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL }, control_deadline(KILL_REPLY_MS), &reply,
+			 err);
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	if (r == 0)

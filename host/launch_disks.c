@@ -100,14 +100,16 @@ int launch_disks_make(struct launch *l, const struct launch_options *o, struct e
 	return r;
 }
 
-static int fill_record(struct snapshot_manifest *m, const struct launch *l, const struct launch_options *o, struct err *err)
+static int fill_record(struct snapshot_manifest *m, const struct launch *l, const struct launch_options *o,
+		       struct err *err)
 {
 	struct {
 		char **to;
 		const char *value;
 	} strings[] = {
 		{ &m->version, COFFER_VERSION }, { &m->image, o->image ? o->image : LAUNCH_DEFAULT_IMAGE },
-		{ &m->user, l->image.user }, { &m->cwd, l->image.cwd }, { &m->kernel, l->kernel }, { &m->hostname, l->dir.id },
+		{ &m->user, l->image.user }, { &m->cwd, l->image.cwd }, { &m->kernel, l->kernel }, { &m->hostname,
+												     l->dir.id },
 	};
 	int r = 0;
 

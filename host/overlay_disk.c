@@ -2,9 +2,9 @@
 /*
  * What the private writable disk of a VM begins with: see overlay_disk.h.
  *
- * Making a file system takes a program and tens of milliseconds, and it is always the same one. So mke2fs runs once
- * for a size, and what it wrote is packed into a layer in the cache ($XDG_CACHE_HOME/coffer/overlay), some 0.3 MiB for 16 GiB. Every VM
- * has it below a layer of its own.
+ * Making a file system takes a program and tens of milliseconds, and it is always the same one. So mke2fs runs once for
+ * a size, and what it wrote is packed into a layer in the cache ($XDG_CACHE_HOME/coffer/overlay), some 0.3 MiB for 16
+ * GiB. Every VM has it below a layer of its own.
  *
  * No journal: the disk ends with its VM or is sealed after a flush, nobody mounts it after a crash.
  *
@@ -43,7 +43,8 @@ static int make_file_system(const char *path, struct err *err)
 {
 	const char *const argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0",
 				     "-O", "^has_journal,^resize_inode,^metadata_csum_seed",
-				     "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-L", "coffer-overlay", path, NULL };
+				     "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-L", "coffer-overlay", path,
+						NULL };
 	const struct spawn mke2fs = { .argv = argv, .in = -1, .out = -1, .package = "e2fsprogs" };
 
 	return spawn_run(&mke2fs, err);
@@ -58,7 +59,8 @@ static int pack(const char *dir, uint64_t size, int layer, struct err *err)
 	if (fd < 0)
 		return fd;
 	int r = ftruncate(fd, (off_t)size) < 0 ? err_errno(err, -errno, "make a disk of %llu bytes in '%s'",
-							    (unsigned long long)size, dir) : make_file_system(path, err);
+							    (unsigned long long)size, dir) : make_file_system(path,
+													      err);
 
 	if (r == 0)
 		r = lsmt_pack_raw(fd, size, layer, NULL, err);

@@ -14,7 +14,7 @@
 #include "host/sock.h"
 #include "lib/fd.h"
 
-enum { POOL_MS = 2000 };
+enum { POOL_MS = 300 };
 
 void pool_name(const struct snapshot *s, char out[64])
 {

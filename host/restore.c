@@ -2,9 +2,9 @@
 /*
  * From a shell to a VM that takes commands: see restore.h.
  *
- * A guest that wakes up finds its connections gone and another address; the agent listens on any. So the first request may meet
- * the moment in which the guest drops its old connections: it is repeated until the agent has answered, with the clock
- * read anew each time.
+ * A guest that wakes up finds its connections gone and another address; the agent listens on any. So the first request
+ * may meet the moment in which the guest drops its old connections: it is repeated until the agent has answered, with
+ * the clock read anew each time.
  */
 #include "host/restore.h"
 
@@ -31,13 +31,15 @@ enum { RESTORE_MS = 30 * 60 * 1000, SETTLE_MS = 60000, SETTLE_TRY_MS = 3000, SET
 
 /* ---- name and files of the VM ---- */
 
-static int write_config(struct launch *l, const struct restore_source *src, const struct restore_options *o, struct err *err)
+static int write_config(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+			struct err *err)
 {
 	const struct snapshot_manifest *m = &src->snap.m;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	struct vm_config c = { .created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, .cpus = m->cpus, .memory = m->memory,
+	struct vm_config c = { .created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, .cpus = m->cpus,
+			       .memory = m->memory,
 			       .image = m->image, .user = m->user, .cwd = m->cwd, .kernel = m->kernel,
 			       .command = (char *)(uintptr_t)(o->command ? o->command : ""), .keep = o->keep };
 
@@ -95,7 +97,8 @@ static int take_strings(struct launch *l, const struct snapshot_manifest *m, str
 
 /* ---- memory ---- */
 
-/* Pages in the order in which the first lazy restore wanted them: used from the second on. Without a cache it is slower. */
+/* Pages in the order in which the first lazy restore wanted them: used from the second on. Without a cache it is
+ * slower. */
 static void open_order(const char *id, int *ret_in, int *ret_out)
 {
 	char dir[PATH_MAX - 64], path[PATH_MAX];
@@ -117,7 +120,8 @@ static int check_sealed(const struct restore_source *src, struct err *err)
 	if (fstat(src->ram_fd[src->nchain - 1], &st) < 0)
 		return err_errno(err, -errno, SNAPSHOT_RAM);
 	if (st.st_mode & 0222)
-		return err_set(err, -EPERM, "its memory can be written by others while the VM uses it (mode %03o of '" SNAPSHOT_RAM "'): 'chmod a-w' it after 'coffer snapshot verify', or restore with --eager",
+		return err_set(err, -EPERM,
+			       "its memory can be written by others while the VM uses it (mode %03o of '" SNAPSHOT_RAM "'): 'chmod a-w' it after 'coffer snapshot verify', or restore with --eager",
 			       (unsigned)st.st_mode & 0777);
 	return 0;
 }
@@ -132,9 +136,11 @@ static int random_cid(uint64_t *ret)
 	return 0;
 }
 
-static int call_restore(struct launch *l, const struct restore_source *src, const struct restore_options *o, struct err *err)
+static int call_restore(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+			struct err *err)
 {
-	static const enum control_restore_mode modes[] = { [RESTORE_MAP] = CONTROL_RESTORE_MAP, [RESTORE_EAGER] = CONTROL_RESTORE_EAGER,
+	static const enum control_restore_mode modes[] = { [RESTORE_MAP] = CONTROL_RESTORE_MAP,
+							   [RESTORE_EAGER] = CONTROL_RESTORE_EAGER,
 							   [RESTORE_LAZY] = CONTROL_RESTORE_LAZY };
 	enum restore_mode mode = o->mode == RESTORE_AUTO ? restore_choose_mode(src) : o->mode;
 	_cleanup_close_ int in = -1, out = -1;
@@ -144,7 +150,8 @@ static int call_restore(struct launch *l, const struct restore_source *src, cons
 	int r = 0;
 
 	if (mode == RESTORE_MAP)
-		r = src->compressed ? err_set(err, -EINVAL, "its memory is compressed and cannot be mapped: use --lazy or --eager, or flatten it with --compress none") :
+		r = src->compressed ? err_set(err, -EINVAL,
+					      "its memory is compressed and cannot be mapped: use --lazy or --eager, or flatten it with --compress none") :
 				      check_sealed(src, err);
 	if (r == 0 && random_cid(&q.arg[2]) < 0)
 		r = err_errno(err, -errno, "getrandom");

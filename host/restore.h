@@ -7,8 +7,8 @@
  *   shell    a VM directory; a monitor that has made the machine and waits (`coffer-vmm --restore`); its disks attached
  *   run      the shell's directory gets the VM's name; state and memory go in; the guest runs
  *   settle   the agent sets clock, entropy, names; only then the VM takes commands
- * All work on a struct launch, so that whatever can be done with a VM that booted can be done with one that was restored;
- * launch_end removes any stage of it.
+ * All work on a struct launch, so that whatever can be done with a VM that booted can be done with one that was
+ * restored; launch_end removes any stage of it.
  */
 #pragma once
 #include "host/launch.h"
@@ -49,8 +49,8 @@ struct restore_options {
 };
 
 /* Start the monitor (returns at once), then wait for it and attach the disks. */
-int restore_shell_start(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g,
-			struct err *err);
+int restore_shell_start(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+			const struct guardian *g, struct err *err);
 int restore_shell_wait(struct launch *l, const struct restore_source *src, int signal_fd, struct err *err);
 /* For a shell of a pool: what its disks are. */
 int restore_shell_describe(struct launch *l, const struct restore_source *src, struct err *err);
@@ -59,8 +59,8 @@ int restore_run(struct launch *l, const struct restore_source *src, const struct
 /* Until the guest takes commands. Not for a paused one. */
 int restore_settle(struct launch *l, int signal_fd, struct err *err);
 
-/* A VM that was restored paused has been resumed by a command that knows its directory only: what restore_settle does. 0 when there
- * is nothing to do. */
+/* A VM that was restored paused has been resumed by a command that knows its directory only: what restore_settle does.
+ * 0 when there is nothing to do. */
 int restore_settle_resumed(struct vmdir *dir, struct err *err);
 
 /* The mode that AUTO means for it. */

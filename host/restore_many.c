@@ -19,8 +19,8 @@ static int check_machine(struct err *err)
 }
 
 /* *ret: it is ready; else it has been started and is to be waited for. */
-static int get_shell(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g, bool *ret,
-		     struct err *err)
+static int get_shell(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+		     const struct guardian *g, bool *ret, struct err *err)
 {
 	*ret = pool_take(l, src, o) == 1;
 	if (*ret) {
@@ -30,8 +30,8 @@ static int get_shell(struct launch *l, const struct restore_source *src, const s
 	return restore_shell_start(l, src, o, g, err);
 }
 
-int restore_one(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g, int signal_fd,
-		struct err *err)
+int restore_one(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+		const struct guardian *g, int signal_fd, struct err *err)
 {
 	bool ready = false;
 	int r = check_machine(err);
@@ -45,7 +45,8 @@ int restore_one(struct launch *l, const struct restore_source *src, const struct
 	return r < 0 || o->paused ? r : restore_settle(l, signal_fd, err);
 }
 
-int restore_many(struct launch *l, size_t n, const struct restore_source *src, const struct restore_options *o, const char *prefix,
+int restore_many(struct launch *l, size_t n, const struct restore_source *src, const struct restore_options *o,
+		 const char *prefix,
 		 const struct guardian *g, int signal_fd, struct err *err)
 {
 	_cleanup_free_ bool *ready = calloc(n, sizeof(*ready));

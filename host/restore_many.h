@@ -4,9 +4,11 @@
 #include "host/restore.h"
 
 /* launch_init has been done. On failure the caller ends it. */
-int restore_one(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g, int signal_fd,
-		struct err *err);
+int restore_one(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+		const struct guardian *g, int signal_fd, struct err *err);
 
-/* n VMs named PREFIX1, PREFIX2, ... (NULL: random names), all or none: on failure everything is ended. `guard` gets every monitor. */
-int restore_many(struct launch *l, size_t n, const struct restore_source *src, const struct restore_options *o, const char *prefix,
+/* n VMs named PREFIX1, PREFIX2, ... (NULL: random names), all or none: on failure everything is ended. `guard` gets
+ * every monitor. */
+int restore_many(struct launch *l, size_t n, const struct restore_source *src, const struct restore_options *o,
+		 const char *prefix,
 		 const struct guardian *g, int signal_fd, struct err *err);

@@ -2,8 +2,8 @@
 /*
  * The shell of a VM: a monitor with the machine of a snapshot and nothing in it yet (see restore.h).
  *
- * The monitor opens the files that are only read (images) by their paths; layers come as descriptors when it is
- * ready, since after that it can open nothing. New tops are made in the shell's own disk directory, so it is ready for any
+ * The monitor opens the files that are only read (images) by their paths; layers come as descriptors when it is ready,
+ * since after that it can open nothing. New tops are made in the shell's own disk directory, so it is ready for any
  * name.
  */
 #include <errno.h>
@@ -68,7 +68,8 @@ static int make_disks(struct launch *l, const struct restore_source *src, struct
 	int r = 0;
 
 	for (size_t i = 0; i < m->ndisks && r == 0; i++)
-		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? add_layers(l, src, i, err) : add_file(l, &m->disk[i], err);
+		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? add_layers(l, src, i, err) : add_file(l, &m->disk[i],
+												    err);
 	return r;
 }
 
@@ -90,7 +91,8 @@ int restore_shell_describe(struct launch *l, const struct restore_source *src, s
 
 	for (size_t i = 0; i < m->ndisks && r == 0; i++)
 		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? describe_layers(l, src, i, err) :
-							       vm_disks_add_file(&l->disks, m->disk[i].path, true, m->disk[i].image, err);
+							       vm_disks_add_file(&l->disks, m->disk[i].path, true,
+										 m->disk[i].image, err);
 	return r;
 }
 
@@ -98,7 +100,8 @@ static int attach(struct launch *l, size_t number, struct err *err)
 {
 	const struct vm_disk *d = l->disks.disk[number];
 	int fd[SNAPSHOT_LAYERS_MAX + 3];
-	struct control_message q = { .op = CONTROL_DISK_ATTACH, .arg = { number, d->d.nlayers, d->base_fd >= 0, 1 }, .fd = fd };
+	struct control_message q = { .op = CONTROL_DISK_ATTACH, .arg = { number, d->d.nlayers, d->base_fd >= 0, 1 },
+				     .fd = fd };
 	struct control_reply reply;
 
 	if (d->base_fd >= 0)
@@ -145,8 +148,8 @@ static int make_args(struct launch *l, const struct restore_source *src, const s
 	return 0;
 }
 
-static int spawn(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g,
-		 struct err *err)
+static int spawn(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+		 const struct guardian *g, struct err *err)
 {
 	int ready[2];
 	struct vmargs *a = calloc(1, sizeof(*a));
@@ -165,8 +168,8 @@ static int spawn(struct launch *l, const struct restore_source *src, const struc
 	return r;
 }
 
-int restore_shell_start(struct launch *l, const struct restore_source *src, const struct restore_options *o, const struct guardian *g,
-			struct err *err)
+int restore_shell_start(struct launch *l, const struct restore_source *src, const struct restore_options *o,
+			const struct guardian *g, struct err *err)
 {
 	int r = vmdir_create_shell(&l->dir, err);
 
@@ -183,7 +186,8 @@ static int take_ready_line(struct launch *l, struct err *err)
 
 	if (n == (ssize_t)strlen(READY_LINE) && !memcmp(line, READY_LINE, (size_t)n))
 		return 0;
-	return launch_explain_end(l, &kind, err) ? -EIO : err_set(err, -EPROTO, "the monitor does not say that it is ready");
+	return launch_explain_end(l, &kind, err) ? -EIO : err_set(err, -EPROTO,
+								  "the monitor does not say that it is ready");
 }
 
 int restore_shell_wait(struct launch *l, const struct restore_source *src, int signal_fd, struct err *err)
@@ -191,7 +195,8 @@ int restore_shell_wait(struct launch *l, const struct restore_source *src, int s
 	uint64_t deadline = control_deadline(SHELL_READY_MS);
 
 	for (;;) {
-		struct pollfd p[] = { { .fd = l->ready_sock, .events = POLLIN }, { .fd = signal_fd, .events = POLLIN } };
+		struct pollfd p[] = { { .fd = l->ready_sock, .events = POLLIN }, { .fd = signal_fd,
+										   .events = POLLIN } };
 		int r = sock_poll(p, ARRAY_SIZE(p), deadline);
 
 		if (r < 0)

@@ -2,9 +2,9 @@
 /*
  * A snapshot and its parents, opened and checked: see restore.h.
  *
- * What a restore checks by itself: manifests, names and sizes of all files, the index of every layer, and whatever lies outside
- * (images, bases) by size and time. State, memory and its index have checksums that the monitor checks as it reads
- * them. `verify` reads everything here.
+ * What a restore checks by itself: manifests, names and sizes of all files, the index of every layer, and whatever lies
+ * outside (images, bases) by size and time. State, memory and its index have checksums that the monitor checks as it
+ * reads them. `verify` reads everything here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -44,13 +44,16 @@ static int open_parents(struct restore_source *src, const struct snapshot *s, st
 	if (!s->m.parent_id[0])
 		return 0;
 	if (src->nchain == RAM_CHAIN_MAX)
-		return err_set(err, -EMLINK, "snapshot '%s' has more than %d ancestors, or is its own", src->snap.name, RAM_CHAIN_MAX - 1);
+		return err_set(err, -EMLINK, "snapshot '%s' has more than %d ancestors, or is its own", src->snap.name,
+			       RAM_CHAIN_MAX - 1);
 	int r = snapshot_open_parent(s, &parent, err);
 
 	if (r < 0)
 		return r;
 	if (parent.m.memory != src->snap.m.memory)
-		r = err_set(err, -EINVAL, "snapshot '%s' is of a machine with another size of memory than its child '%s'", parent.name, s->name);
+		r = err_set(err, -EINVAL,
+			    "snapshot '%s' is of a machine with another size of memory than its child '%s'",
+					parent.name, s->name);
 	if (r == 0)
 		r = open_memory(src, &parent, err);
 	if (r == 0)
@@ -117,20 +120,26 @@ static int check_outside(const struct snapshot *s, const struct snapshot_disk *d
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0 && *d->image)
-		r = err_set(err, -errno, "snapshot '%s' needs the image '%s', and '%s': %s: build or copy it there again", s->name, d->image,
+		r = err_set(err, -errno,
+			    "snapshot '%s' needs the image '%s', and '%s': %s: build or copy it there again", s->name,
+					d->image,
 			    path, strerror(errno));
 	else if (fd < 0)
-		r = err_set(err, -errno, "snapshot '%s' needs the disk '%s': %s: bring it back there", s->name, path, strerror(errno));
+		r = err_set(err, -errno, "snapshot '%s' needs the disk '%s': %s: bring it back there", s->name, path,
+			    strerror(errno));
 	else if (vm_disk_file_facts(fd, &size, &mtime) < 0)
-		r = err_set(err, -EINVAL, "snapshot '%s' needs the disk '%s', which is no file and no block device now", s->name, path);
+		r = err_set(err, -EINVAL, "snapshot '%s' needs the disk '%s', which is no file and no block device now",
+			    s->name, path);
 	else if (size != d->path_size || mtime != d->path_mtime_ns)
-		r = err_set(err, -ESTALE, "snapshot '%s' needs %s '%s' as it was then; it has been changed since: the guest's file system would not fit",
+		r = err_set(err, -ESTALE,
+			    "snapshot '%s' needs %s '%s' as it was then; it has been changed since: the guest's file system would not fit",
 			    s->name, *d->image ? "the image" : "the disk", *d->image ? d->image : path);
 	image_finish(&image);
 	return r;
 }
 
-static int check_layer(const struct snapshot *s, const struct snapshot_disk *d, const struct snapshot_layer *l, bool whole, struct err *err)
+static int check_layer(const struct snapshot *s, const struct snapshot_disk *d, const struct snapshot_layer *l,
+		       bool whole, struct err *err)
 {
 	_cleanup_close_ int fd = snapshot_open_file(s, l->file, l->size, err);
 	char digest[SNAPSHOT_DIGEST_LEN + 1];
@@ -141,7 +150,8 @@ static int check_layer(const struct snapshot *s, const struct snapshot_disk *d, 
 	int r = lsmt_inspect(fd, l->file, &info, err);
 
 	if (r == 0 && (info.index_hash != l->index_hash || info.virtual_size > d->size))
-		r = err_set(err, -EINVAL, "'%s' is not the layer of the manifest: its index is damaged or another's", l->file);
+		r = err_set(err, -EINVAL, "'%s' is not the layer of the manifest: its index is damaged or another's",
+			    l->file);
 	if (r == 0 && whole)
 		r = snapshot_digest_file(fd, l->file, digest, err);
 	if (r == 0 && whole && strcmp(digest, l->digest) != 0)
@@ -185,7 +195,8 @@ int restore_source_check(const struct restore_source *src, struct err *err)
 
 /* ---- verifying ---- */
 
-static int verify_file(const struct snapshot *s, int fd, const char *name, const struct snapshot_file *f, struct err *err)
+static int verify_file(const struct snapshot *s, int fd, const char *name, const struct snapshot_file *f,
+		       struct err *err)
 {
 	char hash[SNAPSHOT_HASH_LEN + 1];
 	int r = snapshot_hash_file(fd, name, NULL, hash, err);

@@ -2,7 +2,8 @@
 /*
  * A snapshot and its parents made one: see snapshot_flatten.h.
  *
- * The id names contents: it stays, and so the state (which has it inside) and diffs that name it as their parent are still right.
+ * The id names contents: it stays, and so the state (which has it inside) and diffs that name it as their parent are
+ * still right.
  */
 #include "host/snapshot_flatten.h"
 
@@ -16,7 +17,8 @@
 #include "host/vm_disks.h"
 #include "lib/fd.h"
 
-static int take_over(const struct snapshot *s, const char *name, int fd, const struct snapshot_draft *d, struct err *err)
+static int take_over(const struct snapshot *s, const char *name, int fd, const struct snapshot_draft *d,
+		     struct err *err)
 {
 	char path[PATH_MAX + SNAPSHOT_FILE_NAME_MAX + 2];
 
@@ -56,8 +58,8 @@ static int id_of(const char *hex, struct ram_id *ret)
 	return 0;
 }
 
-static int write_memory(const struct restore_source *src, const struct snapshot_draft *d, uint64_t level, struct snapshot_manifest *m,
-			struct err *err)
+static int write_memory(const struct restore_source *src, const struct snapshot_draft *d, uint64_t level,
+			struct snapshot_manifest *m, struct err *err)
 {
 	struct ram_source chain[RAM_CHAIN_MAX];
 	struct ram_image *image;
@@ -85,7 +87,8 @@ static int write_memory(const struct restore_source *src, const struct snapshot_
 	return r;
 }
 
-int snapshot_flatten(const struct restore_source *src, const char *to, uint64_t level, struct progress *progress, struct err *err)
+int snapshot_flatten(const struct restore_source *src, const char *to, uint64_t level, struct progress *progress,
+		     struct err *err)
 {
 	struct snapshot_draft d;
 	struct snapshot_manifest m = { 0 };

@@ -54,7 +54,8 @@ static void identify_cpu(struct snapshot_cpu *c)
 	c->model = model;
 	c->stepping = a & 15;
 	for (size_t i = 0; i < ARRAY_SIZE(leaves); i++) {
-		if (!__get_cpuid_count(leaves[i].leaf, leaves[i].subleaf, &word[i][0], &word[i][1], &word[i][2], &word[i][3]))
+		if (!__get_cpuid_count(leaves[i].leaf, leaves[i].subleaf, &word[i][0], &word[i][1], &word[i][2],
+				       &word[i][3]))
 			continue;
 		for (int k = 0; k < 4; k++)
 			word[i][k] &= leaves[i].mask[k];
@@ -78,16 +79,20 @@ void snapshot_host_identify(struct snapshot_cpu *ret_cpu, const char **ret_kvm)
 	*ret_kvm = f.kvm_intel ? "kvm_intel" : f.kvm_amd ? "kvm_amd" : f.kvm_pvm ? "kvm_pvm" : "unknown";
 }
 
-int snapshot_host_check(const struct snapshot_cpu *cpu, const char *kvm, const struct snapshot_cpu *here, const char *kvm_here,
-			struct err *err)
+int snapshot_host_check(const struct snapshot_cpu *cpu, const char *kvm, const struct snapshot_cpu *here,
+			const char *kvm_here, struct err *err)
 {
 	if (strcmp(cpu->vendor, here->vendor) != 0 || cpu->family != here->family || cpu->model != here->model)
-		return err_set(err, -ENOTSUP, "it was taken on another processor (%s family %u model %u, this is %s family %u model %u): restore it on a machine of that kind",
+		return err_set(err, -ENOTSUP,
+			       "it was taken on another processor (%s family %u model %u, this is %s family %u model %u): restore it on a machine of that kind",
 			       cpu->vendor, cpu->family, cpu->model, here->vendor, here->family, here->model);
 	if (strcmp(cpu->features, here->features) != 0)
-		return err_set(err, -ENOTSUP, "it was taken on a processor that offers other features (%s family %u model %u, stepping %u, here %u): microcode, firmware settings or an outer hypervisor differ",
+		return err_set(err, -ENOTSUP,
+			       "it was taken on a processor that offers other features (%s family %u model %u, stepping %u, here %u): microcode, firmware settings or an outer hypervisor differ",
 			       cpu->vendor, cpu->family, cpu->model, cpu->stepping, here->stepping);
 	if (strcmp(kvm, kvm_here) != 0)
-		return err_set(err, -ENOTSUP, "it was taken with %s, this machine has %s: restore it where that module is loaded", kvm, kvm_here);
+		return err_set(err, -ENOTSUP,
+			       "it was taken with %s, this machine has %s: restore it where that module is loaded", kvm,
+					kvm_here);
 	return 0;
 }

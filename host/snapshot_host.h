@@ -7,6 +7,7 @@
 /* This machine's. `kvm` is static text. */
 void snapshot_host_identify(struct snapshot_cpu *ret_cpu, const char **ret_kvm);
 
-/* 0, or -ENOTSUP: a snapshot made with `cpu` and `kvm` cannot be restored on a machine of `here` and `kvm_here`, and why. */
-int snapshot_host_check(const struct snapshot_cpu *cpu, const char *kvm, const struct snapshot_cpu *here, const char *kvm_here,
-			struct err *err);
+/* 0, or -ENOTSUP: a snapshot made with `cpu` and `kvm` cannot be restored on a machine of `here` and `kvm_here`, and
+ * why. */
+int snapshot_host_check(const struct snapshot_cpu *cpu, const char *kvm, const struct snapshot_cpu *here,
+			const char *kvm_here, struct err *err);

@@ -2,8 +2,8 @@
 /*
  * The disks' part of taking a snapshot: see snapshot_layers.h.
  *
- * A VM's stack is what its record names, then the generations it has written since (vm_disks.h), the last of which is the top. The
- * record is behind when a snapshot was taken and its command killed: so generations are always looked for.
+ * A VM's stack is what its record names, then the generations it has written since (vm_disks.h), the last of which is
+ * the top. The record is behind when a snapshot was taken and its command killed: so generations are always looked for.
  */
 #include "host/snapshot_layers.h"
 
@@ -29,7 +29,8 @@ static int add(struct snapshot_layers_disk *d, int fd, const char *file, const c
 		return err_set(err, -ENOMEM, "out of memory");
 	d->layer = more;
 	if (d->nlayers == SNAPSHOT_LAYERS_MAX - 1)
-		return err_set(err, -E2BIG, "disk %zu has %zu layers, no more are possible: flatten its last snapshot and restore that",
+		return err_set(err, -E2BIG,
+			       "disk %zu has %zu layers, no more are possible: flatten its last snapshot and restore that",
 			       d->number, d->nlayers);
 	struct snapshot_layers_one *l = &d->layer[d->nlayers++];
 
@@ -73,7 +74,8 @@ static int seal_late(int dir_fd, size_t number, unsigned generation, struct err 
 	return lsmt_seal_pair(fd, log, data, err);
 }
 
-static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const struct snapshot_disk *recorded, struct err *err)
+static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const struct snapshot_disk *recorded,
+			   struct err *err)
 {
 	unsigned generation[VM_DISK_GENERATIONS_MAX];
 	int n = vm_disk_generations(dir_fd, d->number, generation, err), r = 0;
@@ -100,7 +102,8 @@ static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const str
 	return r;
 }
 
-int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, struct err *err)
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record,
+			 struct err *err)
 {
 	int r = 0;
 
@@ -130,8 +133,8 @@ static void layer_name(const struct snapshot_layers_disk *d, size_t k, char out[
 	snprintf(out, SNAPSHOT_FILE_NAME_MAX, "disk%zu-%zu.lsmt", d->number, k);
 }
 
-static int link_layer(const struct snapshot_layers *l, const struct snapshot_layers_disk *d, size_t k, const struct snapshot_draft *draft,
-		      struct err *err)
+static int link_layer(const struct snapshot_layers *l, const struct snapshot_layers_disk *d, size_t k,
+		      const struct snapshot_draft *draft, struct err *err)
 {
 	struct snapshot_layers_one *one = &d->layer[k];
 	char name[SNAPSHOT_FILE_NAME_MAX], path[3 * PATH_MAX];
@@ -247,7 +250,8 @@ void snapshot_layers_close(struct snapshot_layers *l)
 
 /* ---- the record ---- */
 
-static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *taken, size_t number, int dir_fd, struct err *err)
+static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *taken, size_t number, int dir_fd,
+			 struct err *err)
 {
 	unsigned generation[VM_DISK_GENERATIONS_MAX];
 	int n = vm_disk_generations(dir_fd, number, generation, err);
@@ -278,8 +282,8 @@ static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *ta
 	return 0;
 }
 
-int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken, const struct vmdir *dir,
-			     struct err *err)
+int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken,
+			     const struct vmdir *dir, struct err *err)
 {
 	int r = 0;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The disks' part of taking a snapshot: which layers there are, new pairs above them, and the sealed ones into the draft. */
+/* The disks' part of taking a snapshot: which layers there are, new pairs above them, and the sealed ones into the
+ * draft. */
 #pragma once
 #include "host/snapshot_store.h"
 #include "host/vm_disks.h"
@@ -30,8 +31,10 @@ struct snapshot_layers {
 
 #define SNAPSHOT_LAYERS_NONE ((struct snapshot_layers){ 0 })
 
-/* Find and open all layers of the VM's disks of layers; `record` is what machine.json says. Opens the VM's disk directory. */
-int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, struct err *err);
+/* Find and open all layers of the VM's disks of layers; `record` is what machine.json says. Opens the VM's disk
+ * directory. */
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record,
+			 struct err *err);
 /* Make the next pairs, and link what there is into the draft (the tops of now are sealed in place later). */
 int snapshot_layers_prepare(struct snapshot_layers *l, const struct snapshot_draft *d, struct err *err);
 /* The descriptors of the new pairs, as CONTROL_SNAPSHOT takes them; how many. */
@@ -43,5 +46,5 @@ int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_dra
 void snapshot_layers_close(struct snapshot_layers *l);
 
 /* Let the record name all layers that are sealed now, with what `taken` knows of them. */
-int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken, const struct vmdir *dir,
-			     struct err *err);
+int snapshot_layers_remember(struct snapshot_manifest *record, const struct snapshot_manifest *taken,
+			     const struct vmdir *dir, struct err *err);

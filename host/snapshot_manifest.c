@@ -75,7 +75,8 @@ int snapshot_digest_file(int fd, const char *name, char ret[SNAPSHOT_DIGEST_LEN 
 	if (r == 0) {
 		XXH128_hash_t h = XXH3_128bits_digest(state);
 
-		snprintf(ret, SNAPSHOT_DIGEST_LEN + 1, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
+		snprintf(ret, SNAPSHOT_DIGEST_LEN + 1, "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64,
+			 (uint64_t)h.low64);
 	}
 	XXH3_freeState(state);
 	return r;
@@ -93,7 +94,8 @@ static json_t *format_layer(const struct snapshot_layer *l)
 	char hash[SNAPSHOT_HASH_LEN + 1];
 
 	snprintf(hash, sizeof(hash), "%016" PRIx64, l->index_hash);
-	return json_pack("{s:s s:I s:s s:s}", "file", text_of(l->file), "size", (json_int_t)l->size, "index_hash", hash, "digest",
+	return json_pack("{s:s s:I s:s s:s}", "file", text_of(l->file), "size", (json_int_t)l->size, "index_hash", hash,
+			 "digest",
 			 l->digest);
 }
 
@@ -107,8 +109,10 @@ static json_t *format_disk(const struct snapshot_disk *d, size_t number)
 			json_decref(layers);
 			return NULL;
 		}
-	return json_pack("{s:I s:s s:I s:s s:I s:I s:s s:o}", "number", (json_int_t)number, "kind", kinds[d->kind], "size",
-			 (json_int_t)d->size, "path", text_of(d->path), "path_size", (json_int_t)d->path_size, "path_mtime_ns",
+	return json_pack("{s:I s:s s:I s:s s:I s:I s:s s:o}", "number", (json_int_t)number, "kind", kinds[d->kind],
+			 "size",
+			 (json_int_t)d->size, "path", text_of(d->path), "path_size", (json_int_t)d->path_size,
+					"path_mtime_ns",
 			 (json_int_t)d->path_mtime_ns, "image", text_of(d->image), "layers", layers);
 }
 
@@ -151,12 +155,17 @@ static json_t *format_body(const struct snapshot_manifest *m, const char *checks
 	return json_pack("{s:i s:s s:s s:s s:I s:{s:s s:s} s:o s:{s:s s:I s:I s:I s:s} s:s s:o s:{s:o s:o s:o} s:I"
 			 " s:{s:s s:s s:s s:s s:s} s:s}",
 			 "format", SNAPSHOT_FORMAT, "what", m->what == SNAPSHOT_WHAT_VM ? "vm" : "snapshot", "coffer",
-			 text_of(m->version), "id", m->id, "created_ms", (json_int_t)m->created_ms, "parent", "id", m->parent_id,
+			 text_of(m->version), "id", m->id, "created_ms", (json_int_t)m->created_ms, "parent", "id",
+					m->parent_id,
 			 "path", text_of(m->parent_path), "machine", machine, "cpu", "vendor", m->cpu.vendor, "family",
-			 (json_int_t)m->cpu.family, "model", (json_int_t)m->cpu.model, "stepping", (json_int_t)m->cpu.stepping,
-			 "features", m->cpu.features, "kvm", text_of(m->kvm), "disks", disks, "files", SNAPSHOT_STATE, state,
-			 SNAPSHOT_RAM, ram, SNAPSHOT_RAM_INDEX, index, "zstd_level", (json_int_t)m->level, "vm", "image",
-			 text_of(m->image), "user", text_of(m->user), "cwd", text_of(m->cwd), "kernel", text_of(m->kernel),
+			 (json_int_t)m->cpu.family, "model", (json_int_t)m->cpu.model, "stepping",
+					(json_int_t)m->cpu.stepping,
+			 "features", m->cpu.features, "kvm", text_of(m->kvm), "disks", disks, "files", SNAPSHOT_STATE,
+					state,
+			 SNAPSHOT_RAM, ram, SNAPSHOT_RAM_INDEX, index, "zstd_level", (json_int_t)m->level, "vm",
+					"image",
+			 text_of(m->image), "user", text_of(m->user), "cwd", text_of(m->cwd), "kernel",
+					text_of(m->kernel),
 			 "hostname", text_of(m->hostname), "checksum", checksum);
 }
 
@@ -207,7 +216,8 @@ void snapshot_manifest_finish(struct snapshot_manifest *m)
 	for (size_t i = 0; i < m->ndevices; i++)
 		free(m->device[i]);
 	free(m->device);
-	char *const strings[] = { m->version, m->parent_path, m->cmdline, m->kvm, m->image, m->user, m->cwd, m->kernel, m->hostname };
+	char *const strings[] = { m->version, m->parent_path, m->cmdline, m->kvm, m->image, m->user, m->cwd, m->kernel,
+				  m->hostname };
 
 	for (size_t i = 0; i < sizeof(strings) / sizeof(*strings); i++)
 		free(strings[i]);

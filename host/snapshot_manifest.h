@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a snapshot is: its manifest.json; and, in the same form, what a running VM is (machine.json in its directory, from which
- * its next snapshot's manifest is made).
+ * What a snapshot is: its manifest.json; and, in the same form, what a running VM is (machine.json in its directory,
+ * from which its next snapshot's manifest is made).
  *
- * The text has one form only: that which snapshot_manifest_format gives. It ends with a checksum of itself, and a text that
- * is not byte for byte what its own contents give is refused, so no flipped byte, lost member or added one goes unseen.
+ * The text has one form only: that which snapshot_manifest_format gives. It ends with a checksum of itself, and a text
+ * that is not byte for byte what its own contents give is refused, so no flipped byte, lost member or added one goes
+ * unseen.
  *
- * Trust: hostile. Sizes, counts and strings are bounded, file names stay in the snapshot's directory. Paths that lead out of it
- * are a disk's file (an image, a base) and the parent; they are opened for reading only.
+ * Trust: hostile. Sizes, counts and strings are bounded, file names stay in the snapshot's directory. Paths that lead
+ * out of it are a disk's file (an image, a base) and the parent; they are opened for reading only.
  */
 #pragma once
 #include <stdbool.h>
@@ -76,7 +77,8 @@ struct snapshot_manifest {
 	char *version;        /* Coffer's */
 	char id[SNAPSHOT_ID_LEN + 1];        /* "" in a VM's */
 	char parent_id[SNAPSHOT_ID_LEN + 1]; /* "" : none. In a VM's: the last snapshot, what a diff would be against */
-	char *parent_path;    /* absolute, or relative to the directory that the snapshot's is in; "" when it has no name */
+	char *parent_path;    /* absolute,
+			or relative to the directory that the snapshot's is in; "" when it has no name */
 	int64_t created_ms;   /* since 1970 */
 
 	uint64_t cpus, memory; /* memory in bytes */
@@ -104,8 +106,8 @@ void snapshot_manifest_finish(struct snapshot_manifest *m);
 char *snapshot_manifest_format(const struct snapshot_manifest *m);
 
 /* 0; -EINVAL (damaged, or not one), -ENOTSUP (of a newer version). `name` is for messages. */
-int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len, struct snapshot_manifest *ret,
-			    struct err *err);
+int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len,
+			    struct snapshot_manifest *ret, struct err *err);
 
 /* Whether a --device option names no file of the host, and is no disk: what a snapshot may have. */
 bool snapshot_device_is_plain(const char *device);

@@ -2,8 +2,8 @@
 /*
  * Reading manifests of snapshots: see snapshot_manifest.h.
  *
- * Each member is taken with its type and bounds; the first that is wrong is named. That nothing else is in the text, and nothing
- * written in another way, is found by writing what was taken and comparing.
+ * Each member is taken with its type and bounds; the first that is wrong is named. That nothing else is in the text,
+ * and nothing written in another way, is found by writing what was taken and comparing.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +26,8 @@ struct reader {
 
 static int wrong(const struct reader *rd, const char *where, const char *key, const char *why)
 {
-	return err_set(rd->err, -EINVAL, "%s: member '%s%s' %s: the file is damaged or was not written by Coffer", rd->name, where, key, why);
+	return err_set(rd->err, -EINVAL, "%s: member '%s%s' %s: the file is damaged or was not written by Coffer",
+		       rd->name, where, key, why);
 }
 
 static int take_u64(const struct reader *rd, json_t *o, const char *where, const char *key, uint64_t min, uint64_t max,
@@ -72,7 +73,8 @@ static bool is_hex(const char *s)
 }
 
 /* Exactly `len` digits, or none when `optional`. */
-static int take_hex(const struct reader *rd, json_t *o, const char *where, const char *key, size_t len, bool optional, char *ret)
+static int take_hex(const struct reader *rd, json_t *o, const char *where, const char *key, size_t len, bool optional,
+		    char *ret)
 {
 	const char *s = get_string(rd, o, where, key, len);
 
@@ -260,7 +262,8 @@ static int take_machine(const struct reader *rd, json_t *root, struct snapshot_m
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(list, i));
 
-		if (!s || strlen(s) > SNAPSHOT_STRING_MAX || (rd->what == SNAPSHOT_WHAT_SNAPSHOT && !snapshot_device_is_plain(s)))
+		if (!s || strlen(s) > SNAPSHOT_STRING_MAX || (rd->what == SNAPSHOT_WHAT_SNAPSHOT &&
+							      !snapshot_device_is_plain(s)))
 			return wrong(rd, "machine.", "devices", "has an entry that is no device");
 		m->device[i] = strdup(s);
 		m->ndevices = i + 1;
@@ -368,7 +371,8 @@ static int take_all(const struct reader *rd, json_t *root, struct snapshot_manif
 	if (r < 0)
 		return r;
 	if (format > SNAPSHOT_FORMAT)
-		return err_set(rd->err, -ENOTSUP, "%s: format %" PRIu64 " is newer than this version of Coffer (%s) can read, up to %d: use the version that wrote it",
+		return err_set(rd->err, -ENOTSUP,
+			       "%s: format %" PRIu64 " is newer than this version of Coffer (%s) can read, up to %d: use the version that wrote it",
 			       rd->name, format, COFFER_VERSION, SNAPSHOT_FORMAT);
 	if (strcmp(what, rd->what == SNAPSHOT_WHAT_VM ? "vm" : "snapshot") != 0)
 		return wrong(rd, "", "what", "says that it is something else");
@@ -385,15 +389,16 @@ static int take_all(const struct reader *rd, json_t *root, struct snapshot_manif
 	return r < 0 ? r : take_vm(rd, root, m);
 }
 
-int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len, struct snapshot_manifest *ret,
-			    struct err *err)
+int snapshot_manifest_parse(const char *name, enum snapshot_what what, const char *text, size_t len,
+			    struct snapshot_manifest *ret, struct err *err)
 {
 	const struct reader rd = { name, what, err };
 	struct snapshot_manifest m = { 0 };
 	json_error_t e;
 
 	if (len > SNAPSHOT_MANIFEST_MAX)
-		return err_set(err, -EINVAL, "%s: larger than %d bytes: it was not written by Coffer", name, SNAPSHOT_MANIFEST_MAX);
+		return err_set(err, -EINVAL, "%s: larger than %d bytes: it was not written by Coffer", name,
+			       SNAPSHOT_MANIFEST_MAX);
 	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
 
 	if (!root)

@@ -74,6 +74,7 @@ int snapshot_record_read(int dirfd, struct snapshot_manifest *ret, struct err *e
 	long n = vmdir_read_file(dirfd, VMDIR_MACHINE, SNAPSHOT_MANIFEST_MAX, &text, err);
 
 	if (n == -ENOENT)
-		return err_set(err, -ENOENT, "it was started by a version of Coffer without snapshots, or with a disk's path that is not UTF-8: start it anew");
+		return err_set(err, -ENOENT,
+			       "it was started by a version of Coffer without snapshots, or with a disk's path that is not UTF-8: start it anew");
 	return n < 0 ? (int)n : snapshot_manifest_parse(VMDIR_MACHINE, SNAPSHOT_WHAT_VM, text, (size_t)n, ret, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * machine.json in a VM's directory: what the VM is made of, in the form of a manifest (snapshot_manifest.h). Written before
- * its monitor starts and after each snapshot; read to take the next.
+ * machine.json in a VM's directory: what the VM is made of, in the form of a manifest (snapshot_manifest.h). Written
+ * before its monitor starts and after each snapshot; read to take the next.
  */
 #pragma once
 #include "host/snapshot_manifest.h"

@@ -26,7 +26,8 @@ int snapshot_name_check(const char *name, struct err *err)
 
 	if (n == 0 || n > SNAPSHOT_NAME_MAX || strchr("_.-", name[0]) ||
 	    name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-")] != 0)
-		return err_set(err, -EINVAL, "'%.120s' is not a snapshot's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit; or a path, with a / in it",
+		return err_set(err, -EINVAL,
+			       "'%.120s' is not a snapshot's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit; or a path, with a / in it",
 			       name, SNAPSHOT_NAME_MAX);
 	return 0;
 }
@@ -90,7 +91,8 @@ static int open_directory(const char *name_or_path, struct snapshot *s, struct e
 	if (!realpath(path, s->path) || (s->fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
 		r = -errno;
 		if (r == -ENOENT && !strchr(name_or_path, '/'))
-			return err_set(err, r, "there is no snapshot '%s': see 'coffer snapshot ls', or give a path with a / in it", name_or_path);
+			return err_set(err, r,
+				       "there is no snapshot '%s': see 'coffer snapshot ls', or give a path with a / in it", name_or_path);
 		return err_errno(err, r, "snapshot '%s'", name_or_path);
 	}
 	set_name(s);
@@ -146,7 +148,8 @@ int snapshot_open_file(const struct snapshot *s, const char *name, uint64_t size
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, -EINVAL, "snapshot '%s': '%s' is not a regular file", s->name, name);
 	if ((uint64_t)st.st_size != size)
-		return err_set(err, -EINVAL, "snapshot '%s': '%s' has %lld bytes, not the %llu of the manifest: it is damaged or was not copied whole",
+		return err_set(err, -EINVAL,
+			       "snapshot '%s': '%s' has %lld bytes, not the %llu of the manifest: it is damaged or was not copied whole",
 			       s->name, name, (long long)st.st_size, (unsigned long long)size);
 	return TAKE_FD(fd);
 }
@@ -232,7 +235,8 @@ int snapshot_open_parent(const struct snapshot *s, struct snapshot *ret, struct 
 		err_prefix(err, "snapshot '%s' needs its parent: ", s->name);
 		return r;
 	}
-	return err_set(err, -ENOENT, "snapshot '%s' is a diff, and its parent (id %s%s%s) is neither where it was nor in the store: bring it back beside it",
+	return err_set(err, -ENOENT,
+		       "snapshot '%s' is a diff, and its parent (id %s%s%s) is neither where it was nor in the store: bring it back beside it",
 		       s->name, s->m.parent_id, *where ? ", then at " : "", where);
 }
 
@@ -333,7 +337,9 @@ int snapshot_draft_begin(const char *to, bool replace, struct snapshot_draft *re
 	if (r == 0 && !to)
 		d.name[0] = 0;
 	if (r == 0 && to && !replace && faccessat(d.dir_fd, d.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-		r = err_set(err, -EEXIST, "there is '%s/%s' already: choose another name, or remove it with 'coffer snapshot rm'", d.dir, d.name);
+		r = err_set(err, -EEXIST,
+			    "there is '%s/%s' already: choose another name, or remove it with 'coffer snapshot rm'",
+					d.dir, d.name);
 	if (r == 0) {
 		sweep(d.dir_fd);
 		r = make_temp(&d, err);
@@ -385,12 +391,14 @@ static int put_in_place(struct snapshot_draft *d, bool replace, struct err *err)
 	}
 	if (replace && errno != ENOENT)
 		return err_errno(err, -errno, "put the snapshot in the place of '%s/%s'", d->dir, d->name);
-	/* Not over anything, also where the file system does not know the flag: no directory replaces one with contents. */
+	/* Not over anything, also where the file system does not know the flag: no directory replaces one with
+	 * contents. */
 	if (renameat2(d->dir_fd, d->temp, d->dir_fd, d->name, RENAME_NOREPLACE) == 0 ||
 	    (errno == EINVAL && renameat(d->dir_fd, d->temp, d->dir_fd, d->name) == 0))
 		return 0;
 	if (errno == EEXIST || errno == ENOTEMPTY)
-		return err_set(err, -EEXIST, "'%s/%s' was made by somebody else meanwhile: choose another name", d->dir, d->name);
+		return err_set(err, -EEXIST, "'%s/%s' was made by somebody else meanwhile: choose another name", d->dir,
+			       d->name);
 	return err_errno(err, -errno, "rename the snapshot to '%s/%s'", d->dir, d->name);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where snapshots are: directories, by name in the store ($XDG_DATA_HOME/coffer/snapshots, as root /var/lib/coffer/snapshots) or
- * anywhere by path (an argument with a '/').
+ * Where snapshots are: directories, by name in the store ($XDG_DATA_HOME/coffer/snapshots, as root
+ * /var/lib/coffer/snapshots) or anywhere by path (an argument with a '/').
  *
  * A snapshot is made in a directory beside its place, .coffer-snapshot-RANDOM, whose maker holds the flock of the
  * directory itself; when all is written and synced it is renamed. What a crash leaves is a directory of that name that
@@ -43,8 +43,8 @@ void snapshot_close(struct snapshot *s); /* SNAPSHOT_NONE too */
 /* A file of it, read-only, that has `size` bytes. */
 int snapshot_open_file(const struct snapshot *s, const char *name, uint64_t size, struct err *err);
 
-/* Visit the snapshots of the store in alphabetical order. `problem` is not NULL when it cannot be used; only its name and
- * path are valid then. A visit that returns other than 0 ends it with that. */
+/* Visit the snapshots of the store in alphabetical order. `problem` is not NULL when it cannot be used; only its name
+ * and path are valid then. A visit that returns other than 0 ends it with that. */
 typedef int snapshot_visit_fn(struct snapshot *s, const struct err *problem, void *arg);
 int snapshot_store_visit(snapshot_visit_fn *fn, void *arg, struct err *err);
 
@@ -57,11 +57,13 @@ struct snapshot_draft {
 
 #define SNAPSHOT_DRAFT_NONE ((struct snapshot_draft){ .dir_fd = -1, .fd = -1 })
 
-/* `to`: a name, or a path with a '/'. -EEXIST when it is there already, unless `replace`. NULL: a place without a name, in the store. */
+/* `to`: a name, or a path with a '/'. -EEXIST when it is there already, unless `replace`. NULL: a place without a name,
+ * in the store. */
 int snapshot_draft_begin(const char *to, bool replace, struct snapshot_draft *ret, struct err *err);
 /* A new file in it, for reading and writing. */
 int snapshot_draft_create(const struct snapshot_draft *d, const char *name, struct err *err);
-/* Write the manifest, sync files and directory, put it in its place; `replace`: that of the one there now, which is removed. */
+/* Write the manifest, sync files and directory, put it in its place; `replace`: that of the one there now, which is
+ * removed. */
 int snapshot_draft_publish(struct snapshot_draft *d, const struct snapshot_manifest *m, bool replace, struct err *err);
 /* Remove what was not published. SNAPSHOT_DRAFT_NONE too. */
 void snapshot_draft_end(struct snapshot_draft *d);

@@ -50,7 +50,8 @@ int snapshot_flush(struct vm_handle *vm, bool freeze, struct agent_conn **ret_co
 			agent_close(c);
 	}
 	if (r < 0)
-		err_prefix(err, "the guest's file systems cannot be %s (--no-sync does without): ", freeze ? "frozen" : "flushed");
+		err_prefix(err, "the guest's file systems cannot be %s (--no-sync does without): ",
+			   freeze ? "frozen" : "flushed");
 	return r;
 }
 
@@ -62,7 +63,8 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 	unsigned n = 1;
 
 	if (!record->parent_id[0])
-		return err_set(err, -EINVAL, "there is no earlier snapshot of it that a diff could be against: take one without --diff first");
+		return err_set(err, -EINVAL,
+			       "there is no earlier snapshot of it that a diff could be against: take one without --diff first");
 	/* The record as if it were the diff: the same look-up as a restore will do. */
 	snprintf(s.name, sizeof(s.name), "%s", "new");
 	snprintf(s.path, sizeof(s.path), "/new");
@@ -70,7 +72,8 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 	int r = snapshot_open_parent(&s, &parent, NULL);
 
 	if (r < 0)
-		return err_set(err, -ENOENT, "its last snapshot (id %s, '%s') is not there any more: take one without --diff",
+		return err_set(err, -ENOENT,
+			       "its last snapshot (id %s, '%s') is not there any more: take one without --diff",
 			       record->parent_id, record->parent_path);
 	while (r == 0 && parent.m.parent_id[0]) {
 		struct snapshot next;
@@ -81,7 +84,9 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 			parent = next;
 		if (r == 0 && ++n >= RAM_CHAIN_MAX) {
 			snapshot_close(&parent);
-			return err_set(err, -EMLINK, "the chain has %d snapshots already: flatten one, or take one without --diff", RAM_CHAIN_MAX);
+			return err_set(err, -EMLINK,
+				       "the chain has %d snapshots already: flatten one, or take one without --diff",
+						RAM_CHAIN_MAX);
 		}
 	}
 	if (r == 0)
@@ -127,8 +132,8 @@ static int make_files(const struct snapshot_draft *d, int fd[3], struct err *err
 }
 
 /* Its reply fills *t. */
-static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int file[3], const struct snapshot_layers *layers,
-			struct err *err)
+static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int file[3],
+			const struct snapshot_layers *layers, struct err *err)
 {
 	int fd[3 + 2 * SNAPSHOT_DISKS_MAX];
 	struct watch w = { t->progress, file[1], t->m.memory };
@@ -229,15 +234,18 @@ static int check_record(const struct snapshot_manifest *m, struct err *err)
 {
 	for (size_t i = 0; i < m->ndisks; i++)
 		if (m->disk[i].kind == SNAPSHOT_DISK_RAW)
-			return err_set(err, -ENOTSUP, "its disk '%s' is written in place and cannot be captured: start the VM with --disk '%s,cow' or '%s,ro'",
+			return err_set(err, -ENOTSUP,
+				       "its disk '%s' is written in place and cannot be captured: start the VM with --disk '%s,cow' or '%s,ro'",
 				       m->disk[i].path, m->disk[i].path, m->disk[i].path);
 	for (size_t i = 0; i < m->ndevices; i++)
 		if (!snapshot_device_is_plain(m->device[i]))
-			return err_set(err, -ENOTSUP, "its --device '%s' names a file of this machine and cannot be captured: start the VM without it", m->device[i]);
+			return err_set(err, -ENOTSUP,
+				       "its --device '%s' names a file of this machine and cannot be captured: start the VM without it", m->device[i]);
 	return 0;
 }
 
-static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snapshot_layers *layers, int fd[3], struct err *err)
+static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snapshot_layers *layers, int fd[3],
+		      struct err *err)
 {
 	struct agent_conn *frozen = NULL;
 	struct control_reply reply;

@@ -2,10 +2,10 @@
 /*
  * Taking a snapshot of a running VM: everything up to a draft that is whole but has no name yet.
  *
- * In this order: look what the VM is made of; make the draft, the new files and the next pair of each disk; put links to the
- * layers into the draft; flush the guest (or freeze its file systems); let the monitor do its part (vmm/control.h,
- * CONTROL_SNAPSHOT); check and describe the files. Killed at any step, it leaves a draft for the next sweep, and the
- * monitor either did not take the new pairs or goes on with them (vm_disks.h).
+ * In this order: look what the VM is made of; make the draft, the new files and the next pair of each disk; put links
+ * to the layers into the draft; flush the guest (or freeze its file systems); let the monitor do its part
+ * (vmm/control.h, CONTROL_SNAPSHOT); check and describe the files. Killed at any step, it leaves a draft for the next
+ * sweep, and the monitor either did not take the new pairs or goes on with them (vm_disks.h).
  */
 #pragma once
 #include "host/progress.h"
@@ -34,6 +34,6 @@ int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err
 int snapshot_take_remember(struct vm_handle *vm, const struct snapshot_take *t, struct err *err);
 void snapshot_take_finish(struct snapshot_take *t);
 
-/* Flush the guest's file systems through its agent. freeze: also stop writing until *ret_conn is closed (else NULL). Does nothing for
- * a guest that does not take commands yet or is paused. */
+/* Flush the guest's file systems through its agent. freeze: also stop writing until *ret_conn is closed (else NULL).
+ * Does nothing for a guest that does not take commands yet or is paused. */
 int snapshot_flush(struct vm_handle *vm, bool freeze, struct agent_conn **ret_conn, struct err *err);

@@ -49,7 +49,8 @@ static int check_file(const char *text, const struct user_disk *d, struct err *e
 	if (stat(d->path, &st) < 0)
 		return err_errno(err, -errno, "--disk '%s'", text);
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return err_set(err, -EINVAL, "--disk '%s': is %s: a disk is a file or a block device", text, kind_name(st.st_mode));
+		return err_set(err, -EINVAL, "--disk '%s': is %s: a disk is a file or a block device", text,
+			       kind_name(st.st_mode));
 	if (access(d->path, R_OK) < 0)
 		return err_errno(err, -errno, "--disk '%s': open for reading", text);
 	if (!d->ro && !d->cow && access(d->path, W_OK) < 0)
@@ -70,7 +71,8 @@ int user_disk_parse(const char *text, struct user_disk *ret, struct err *err)
 	int r = opt_parse_list(table, &p, text, &why);
 
 	if (r < 0)
-		r = err_set(err, r, "--disk '%s': %s: the form is " FORM ", a comma in the path is written twice", text, why.text);
+		r = err_set(err, r, "--disk '%s': %s: the form is " FORM ", a comma in the path is written twice", text,
+			    why.text);
 	else if (!p.path || !*p.path)
 		r = err_set(err, -EINVAL, "--disk '%s': no path: the form is " FORM, text);
 	else if (!realpath(p.path, d.path))

@@ -19,7 +19,8 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { SECTOR = 512, COPY_MAX = 64 << 20 /* bytes of a layer that is copied rather than referred to */, COPY_STEP = 1 << 30 };
+enum { SECTOR = 512, COPY_MAX = 64 << 20 /* bytes of a layer that is copied rather than referred to */,
+       COPY_STEP = 1 << 30 };
 
 /* ---- files ---- */
 
@@ -48,12 +49,14 @@ int vm_disk_link(int fd, const char *path, int dir_fd, const char *name, struct 
 {
 	struct stat have, linked;
 
-	/* By name: a link through /proc/self/fd takes a capability for files without a name. What has been put there meanwhile
-	 * is noticed. */
+	/* By name: a link through /proc/self/fd takes a capability for files without a name. What has been put there
+	 * meanwhile is noticed. */
 	if (linkat(AT_FDCWD, path, dir_fd, name, 0) < 0)
-		return errno == EXDEV || errno == EPERM || errno == EACCES || errno == EMLINK || errno == ENOENT || errno == EROFS ||
+		return errno == EXDEV || errno == EPERM || errno == EACCES || errno == EMLINK || errno == ENOENT ||
+				errno == EROFS ||
 				       errno == EOPNOTSUPP ? 0 : err_errno(err, -errno, "link '%s'", path);
-	if (fstat(fd, &have) == 0 && fstatat(dir_fd, name, &linked, AT_SYMLINK_NOFOLLOW) == 0 && have.st_ino == linked.st_ino &&
+	if (fstat(fd, &have) == 0 && fstatat(dir_fd, name, &linked, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    have.st_ino == linked.st_ino &&
 	    have.st_dev == linked.st_dev)
 		return 1;
 	unlinkat(dir_fd, name, 0);
@@ -98,7 +101,8 @@ int vm_disk_copy(int fd, int dir_fd, const char *name, struct err *err)
 
 /* ---- building ---- */
 
-static struct vm_disk *add(struct vm_disks *v, enum snapshot_disk_kind kind, const char *path, const char *image, struct err *err)
+static struct vm_disk *add(struct vm_disks *v, enum snapshot_disk_kind kind, const char *path, const char *image,
+			   struct err *err)
 {
 	if (v->n == SNAPSHOT_DISKS_MAX) {
 		err_set(err, -E2BIG, "more than %d disks", SNAPSHOT_DISKS_MAX);
@@ -164,7 +168,8 @@ int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, str
 }
 
 /* Where the layer is to be found as long as the VM lives: the name in its directory, or the path. */
-static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, uint64_t size, const char **ret, struct err *err)
+static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, uint64_t size, const char **ret,
+		      struct err *err)
 {
 	int r = vm_disk_link(*fd, path, dir_fd, name, err);
 
@@ -187,7 +192,8 @@ static void layer_name(size_t number, size_t k, char out[40])
 }
 
 /* One more entry; fd may be -1. */
-static int append(struct vm_disk *v, size_t number, int *fd, const char *where, const struct snapshot_layer *known, struct err *err)
+static int append(struct vm_disk *v, size_t number, int *fd, const char *where, const struct snapshot_layer *known,
+		  struct err *err)
 {
 	struct snapshot_disk *d = &v->d;
 
@@ -221,8 +227,8 @@ int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd,
 	return r < 0 ? r : append(v, number, &own, where, known, err);
 }
 
-int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from, const struct snapshot_layer *known,
-			   struct err *err)
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from,
+			   const struct snapshot_layer *known, struct err *err)
 {
 	char name[40], path[2 * PATH_MAX];
 	int none = -1;
@@ -240,7 +246,8 @@ void vm_disk_pair_names(size_t number, unsigned generation, char data[40], char 
 	snprintf(index, 40, "disk%zu-%u.index", number, generation);
 }
 
-int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uint64_t size, int ret_fd[2], struct err *err)
+int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uint64_t size, int ret_fd[2],
+			struct err *err)
 {
 	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	char name[2][40];
@@ -337,7 +344,8 @@ char *vm_disk_device(const struct vm_disk *v, bool restore)
 		put_path(f, d->path);
 		fputs(d->kind == SNAPSHOT_DISK_FILE ? ",ro" : "", f);
 	} else {
-		/* What is above a base is private and ends with the VM: nothing need be flushed before a snapshot seals it. */
+		/* What is above a base is private and ends with the VM: nothing need be flushed before a snapshot seals
+		 * it. */
 		fprintf(f, "blk,backend=layers,size=%llu,cache=unsafe", (unsigned long long)d->size);
 		for (size_t i = 0; i < d->nlayers && !restore; i++)
 			fprintf(f, "%s%d", i ? ":" : ",layers=", v->layer_fd[i]);

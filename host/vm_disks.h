@@ -2,13 +2,13 @@
 /*
  * The disks of a VM as its monitor gets them: files by path, stacks of layers by descriptor.
  *
- *   STATE/vms/ID/disk<N>-base<K>.lsmt    layers the VM began with: hard links (or copies) of a template's or a snapshot's
- *   STATE/vms/ID/disk<N>-<G>.data .index the pair of generation G that the VM writes, or wrote until a snapshot sealed it
+ *   STATE/vms/ID/disk<N>-base<K>.lsmt     layers the VM began with: hard links (or copies) of a snapshot's
+ *   STATE/vms/ID/disk<N>-<G>.data .index  the pair of generation G that the VM writes, or wrote until it was sealed
  *
- * Each snapshot makes the next generation. Which ones the monitor uses is told by their locks: a data file is created with its
- * flock taken and the descriptor passed on, so it is held for as long as the monitor has the file open, as top or as layer, and
- * let go when the monitor did not take it. Nothing need be written down at the moment of the change, and a command that
- * is killed leaves nothing to guess.
+ * Each snapshot makes the next generation. Which ones the monitor uses is told by their locks: a data file is created
+ * with its flock taken and the descriptor passed on, so it is held for as long as the monitor has the file open, as top
+ * or as layer, and let go when the monitor did not take it. Nothing need be written down at the moment of the change,
+ * and a command that is killed leaves nothing to guess.
  *
  * Threads: one. Trust: base files and layers are hostile, judged by the monitor.
  */
@@ -32,13 +32,14 @@ struct vm_disks {
 int vm_disks_add_file(struct vm_disks *v, const char *path, bool ro, const char *image, struct err *err);
 /* A stack without layers yet. `base`: a raw file below them, whose size it then has, or NULL. */
 int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, struct vm_disk **ret, struct err *err);
-/* Put one more layer on it: `fd` (taken over), which is the file `path`. It is linked into the VM's disk directory; or copied if small;
- * or else named by its path. `known`: what is known of it. */
+/* Put one more layer on it: `fd` (taken over), which is the file `path`. It is linked into the VM's disk directory; or
+ * copied if small; or else named by its path. `known`: what is known of it. */
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 		      const struct snapshot_layer *known, struct err *err);
-/* The same when another process has done it: where it is now, without a descriptor. `from`: the snapshot's directory. */
-int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from, const struct snapshot_layer *known,
-			   struct err *err);
+/* The same when another process has done it: where it is now, without a descriptor. `from`: the snapshot's directory.
+ * */
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from,
+			   const struct snapshot_layer *known, struct err *err);
 /* The writable pair above. */
 int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct err *err);
 /* Close all descriptors (the monitor has them), keep the description. */
@@ -49,7 +50,8 @@ void vm_disks_finish(struct vm_disks *v);
 char *vm_disk_device(const struct vm_disk *v, bool restore);
 
 /* A new pair of a generation: two descriptors, the first with its lock. */
-int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uint64_t size, int ret_fd[2], struct err *err);
+int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uint64_t size, int ret_fd[2],
+			struct err *err);
 /* Generations whose data file the monitor has open; others are removed. Sorted; how many, or -errno. */
 enum { VM_DISK_GENERATIONS_MAX = SNAPSHOT_LAYERS_MAX };
 int vm_disk_generations(int disk_dir_fd, size_t number, unsigned ret[VM_DISK_GENERATIONS_MAX], struct err *err);

@@ -2,8 +2,9 @@
 /*
  * Manifests of snapshots and records of VMs.
  *
- * Input: the first byte chooses which of the two; then the text. Since a text without the right checksum never gets far, a second try
- * has the member set right: what is taken then has to keep to the bounds, and to survive being written and read again.
+ * Input: the first byte chooses which of the two; then the text. Since a text without the right checksum never gets
+ * far, a second try has the member set right: what is taken then has to keep to the bounds, and to survive being
+ * written and read again.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static void check(const struct snapshot_manifest *m)
 	free(text);
 	FUZZ_REQUIRE(m->ndisks <= SNAPSHOT_DISKS_MAX && m->ndevices <= SNAPSHOT_DEVICES_MAX);
 	for (size_t i = 0; i < m->ndisks; i++) {
-		FUZZ_REQUIRE(m->disk[i].nlayers <= SNAPSHOT_LAYERS_MAX && m->disk[i].size % 512 == 0 && m->disk[i].size > 0);
+		FUZZ_REQUIRE(m->disk[i].nlayers <= SNAPSHOT_LAYERS_MAX && m->disk[i].size % 512 == 0 &&
+			     m->disk[i].size > 0);
 		for (size_t k = 0; k < m->disk[i].nlayers && m->what == SNAPSHOT_WHAT_SNAPSHOT; k++)
 			FUZZ_REQUIRE(!strchr(m->disk[i].layer[k].file, '/') && m->disk[i].layer[k].file[0] != '.');
 	}

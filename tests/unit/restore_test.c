@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Restoring with a monitor that is this program itself (COFFER_VMM): it says that it is ready, takes disks and memory, and has an
- * agent that drops its first connection. What it was given is in files of the VM's directory.
+ * Restoring with a monitor that is this program itself (COFFER_VMM): it says that it is ready, takes disks and memory,
+ * and has an agent that drops its first connection. What it was given is in files of the VM's directory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,10 +58,12 @@ static void serve_control(int listener)
 	}
 	r.seq = q.seq;
 	if (le16_get(q.op) == CONTROL_DISK_ATTACH)
-		note("attached", "%d:%d base %d top %d, %zu descriptors\n", (int)le64_get(q.arg[0]), (int)le64_get(q.arg[1]),
+		note("attached", "%d:%d base %d top %d, %zu descriptors\n", (int)le64_get(q.arg[0]),
+		     (int)le64_get(q.arg[1]),
 		     (int)le64_get(q.arg[2]), (int)le64_get(q.arg[3]), nfds);
 	if (le16_get(q.op) == CONTROL_RESTORE) {
-		note("restored", "mode %d chain %d flags %d, %zu descriptors\n", (int)le64_get(q.arg[0]), (int)le64_get(q.arg[1]),
+		note("restored", "mode %d chain %d flags %d, %zu descriptors\n", (int)le64_get(q.arg[0]),
+		     (int)le64_get(q.arg[1]),
 		     (int)le64_get(q.arg[3]), nfds);
 		if (le64_get(q.arg[2]) < 3 || le64_get(q.arg[2]) >= 1ull << 31)
 			r.status = le32_make((uint32_t)-EINVAL);
@@ -188,9 +190,12 @@ static void make_snapshot(const char *name, uint64_t level, mode_t mode)
 	struct snapshot_draft d;
 	const char *kvm;
 	struct snapshot_manifest m = {
-		.version = strdup("1"), .id = "0123456789abcdef0123456789abcdef", .parent_path = strdup(""), .cpus = 2, .memory = MIB(64),
-		.cmdline = strdup(""), .state = { 5, "0000000000000000" }, .ram = { 3, "" }, .ram_index = { 9, "0000000000000000" },
-		.level = level, .image = strdup("none"), .user = strdup("me"), .cwd = strdup("/srv"), .kernel = strdup("/k"), .hostname = strdup("h"),
+		.version = strdup("1"), .id = "0123456789abcdef0123456789abcdef", .parent_path = strdup(""), .cpus = 2,
+				.memory = MIB(64),
+		.cmdline = strdup(""), .state = { 5, "0000000000000000" }, .ram = { 3, "" }, .ram_index = { 9,
+													    "0000000000000000" },
+		.level = level, .image = strdup("none"), .user = strdup("me"), .cwd = strdup("/srv"), .kernel =
+				strdup("/k"), .hostname = strdup("h"),
 	};
 
 	snapshot_host_identify(&m.cpu, &kvm);
@@ -198,7 +203,8 @@ static void make_snapshot(const char *name, uint64_t level, mode_t mode)
 	assert_int_equal(snapshot_record_add_device(&m, "vsock,path=vsock.sock", NULL), 0);
 	m.disk = calloc(1, sizeof(*m.disk));
 	m.ndisks = 1;
-	m.disk[0] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_LAYERS, .size = MIB(1), .path = strdup(""), .image = strdup("") };
+	m.disk[0] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_LAYERS, .size = MIB(1), .path = strdup(""),
+					    .image = strdup("") };
 	assert_int_equal(snapshot_draft_begin(name, false, &d, NULL), 0);
 	write_file(&d, SNAPSHOT_STATE, 0400);
 	write_file(&d, SNAPSHOT_RAM, mode);

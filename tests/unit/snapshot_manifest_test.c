@@ -27,10 +27,14 @@ static char *string(const char *s)
 static struct snapshot_manifest make(void)
 {
 	struct snapshot_manifest m = {
-		.version = string("1.2.3"), .id = "0123456789abcdef0123456789abcdef", .parent_path = string(""), .created_ms = 1764488685000,
-		.cpus = 2, .memory = MIB(512), .cmdline = string("quiet"), .cpu = { "GenuineIntel", 6, 85, 7, "0123456789abcdef" },
-		.kvm = string("kvm_intel"), .state = { 1000, "00000000000000aa" }, .ram = { 2000, "" }, .ram_index = { 3000, "00000000000000bb" },
-		.image = string("debian"), .user = string(""), .cwd = string("/srv"), .kernel = string("/boot/k"), .hostname = string("work"),
+		.version = string("1.2.3"), .id = "0123456789abcdef0123456789abcdef", .parent_path = string(""),
+				.created_ms = 1764488685000,
+		.cpus = 2, .memory = MIB(512), .cmdline = string("quiet"), .cpu = { "GenuineIntel", 6, 85, 7,
+										    "0123456789abcdef" },
+		.kvm = string("kvm_intel"), .state = { 1000, "00000000000000aa" }, .ram = { 2000, "" }, .ram_index =
+				{ 3000, "00000000000000bb" },
+		.image = string("debian"), .user = string(""), .cwd = string("/srv"), .kernel = string("/boot/k"),
+				.hostname = string("work"),
 	};
 
 	m.device = calloc(2, sizeof(*m.device));
@@ -39,12 +43,15 @@ static struct snapshot_manifest make(void)
 	m.ndevices = 2;
 	m.disk = calloc(2, sizeof(*m.disk));
 	m.ndisks = 2;
-	m.disk[0] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_FILE, .size = 4096, .path = string("/images/debian"), .path_size = 4096,
+	m.disk[0] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_FILE, .size = 4096, .path = string("/images/debian"),
+					    .path_size = 4096,
 					    .path_mtime_ns = 17, .image = string("debian") };
-	m.disk[1] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_LAYERS, .size = GIB(16), .path = string(""), .image = string("") };
+	m.disk[1] = (struct snapshot_disk){ .kind = SNAPSHOT_DISK_LAYERS, .size = GIB(16), .path = string(""),
+					    .image = string("") };
 	m.disk[1].layer = calloc(1, sizeof(*m.disk[1].layer));
 	m.disk[1].nlayers = 1;
-	m.disk[1].layer[0] = (struct snapshot_layer){ string("disk1-0.lsmt"), 12345, 0xfeedfacecafebeef, "00112233445566778899aabbccddeeff" };
+	m.disk[1].layer[0] = (struct snapshot_layer){ string("disk1-0.lsmt"), 12345, 0xfeedfacecafebeef,
+						      "00112233445566778899aabbccddeeff" };
 	return m;
 }
 

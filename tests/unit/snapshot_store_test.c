@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories of snapshots: whole or not there, found by name, path and id, swept after a crash; and the pairs of a VM's disks. */
+/* Directories of snapshots: whole or not there, found by name, path and id, swept after a crash; and the pairs of a
+ * VM's disks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -57,8 +58,10 @@ static struct snapshot_manifest make_manifest(char id)
 {
 	struct snapshot_manifest m = {
 		.version = string("1"), .parent_path = string(""), .cpus = 1, .memory = MIB(64), .cmdline = string(""),
-		.cpu = { "Vendor", 1, 2, 3, "0123456789abcdef" }, .kvm = string("kvm_amd"), .state = { 3, "0000000000000000" },
-		.ram = { 3, "" }, .ram_index = { 3, "0000000000000000" }, .image = string("none"), .user = string(""), .cwd = string(""),
+		.cpu = { "Vendor", 1, 2, 3, "0123456789abcdef" }, .kvm = string("kvm_amd"), .state = { 3,
+												       "0000000000000000" },
+		.ram = { 3, "" }, .ram_index = { 3, "0000000000000000" }, .image = string("none"), .user = string(""),
+				.cwd = string(""),
 		.kernel = string("/k"), .hostname = string("h"),
 	};
 

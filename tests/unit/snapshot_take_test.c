@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking snapshots of a VM whose monitor is a program of this test: it has the disk's pair open, takes new pairs, seals old
- * ones, or fails at one of the moments where a real one can.
+ * Taking snapshots of a VM whose monitor is a program of this test: it has the disk's pair open, takes new pairs, seals
+ * old ones, or fails at one of the moments where a real one can.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,11 +52,13 @@ static int write_files(int *fd)
 	return fd_write_full(fd[0], "state", 5) | fd_write_full(fd[1], "ram", 3) | fd_write_full(fd[2], "index", 5);
 }
 
-static int snapshot(struct monitor *m, const struct control_request *q, int *fd, size_t nfds, enum behaviour how, struct control_reply *r)
+static int snapshot(struct monitor *m, const struct control_request *q, int *fd, size_t nfds, enum behaviour how,
+		    struct control_reply *r)
 {
 	int old_index = m->index;
 
-	if (how == REFUSES || nfds != 5 || le64_get(q->arg[2]) != 1 || (le64_get(q->arg[0]) & CONTROL_SNAPSHOT_DIFF && !m->tracking)) {
+	if (how == REFUSES || nfds != 5 || le64_get(q->arg[2]) != 1 || (le64_get(q->arg[0]) & CONTROL_SNAPSHOT_DIFF &&
+									!m->tracking)) {
 		for (size_t i = 0; i < nfds; i++)
 			close(fd[i]);
 		return -ENOSPC;
