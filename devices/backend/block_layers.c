@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The "layers" backend: a stack of read-only LSMT layers over an optional raw image, with one writable top (docs/layers.md).
+ * The "layers" backend: a stack of read-only LSMT layers over an optional raw image, with one writable top
+ * (docs/layers.md).
  *
  * How it works: one index in memory (lsmt_index.h) says which file supplies each sector.
- *   read   split where the index says, each piece read from its file into its part of the caller's iovecs; holes and zeroed
- *          ranges are read from an empty memfd, so that the kernel writes guest memory as with every other backend
+ *   read   split where the index says, each piece read from its file into its part of the caller's iovecs; holes and
+ *          zeroed ranges are read from an empty memfd, so that the kernel writes guest memory as everywhere else
  *   write  appended to the top's data file; when the data are there, index and log get the entry
  *   discard, write zeroes   a zeroed entry; nothing where nothing is mapped
  *   flush  a round of the log (block_layers_log.c); durable writes wait for one
@@ -16,7 +17,8 @@
  *
  * Before layers are attached every request fails with -EIO.
  *
- * Threads: as block.h. Trust: layers are hostile, lsmt_read.c checks them; the guest's requests were checked by the device.
+ * Threads: as block.h. Trust: layers are hostile, lsmt_read.c checks them; the device has checked the guest's
+ * requests.
  * Snapshot: the files are; the size is the device's.
  */
 #include <errno.h>
@@ -69,7 +71,8 @@ static void part_done(struct block_request *r, int result)
 }
 
 /* The file and place of what is at r->pos, and how far it goes. */
-static void resolve(const struct block_layers *l, const struct block_request *r, uint16_t *place, uint64_t *off, uint64_t *len)
+static void resolve(const struct block_layers *l, const struct block_request *r, uint16_t *place, uint64_t *off,
+		    uint64_t *len)
 {
 	struct lsmt_seg s;
 	bool mapped = lsmt_index_lookup(&l->index, r->pos / BLOCK_SECTOR, r->left / BLOCK_SECTOR, &s);
@@ -96,7 +99,7 @@ static void on_read(struct block_request *req, int result)
 	part_done(parent, result);
 }
 
-/* Give s as much of the parent's iovecs as makes up to len bytes. Whole elements are used in place; the engine changes them. */
+/* Give s as much of the parent's iovecs as makes up to len bytes. Whole elements are used in place. */
 static uint64_t take_iov(struct layers_sub *s, struct block_request *r, uint64_t len)
 {
 	uint64_t n = 0;
@@ -141,7 +144,8 @@ static bool start_read(struct block_layers *l, struct block_request *r)
 			if (!s)
 				return false;
 			s->parent = r;
-			s->req = (struct block_request){ .op = BLOCK_READ, .offset = off, .file = place, .done = on_read };
+			s->req =
+			    (struct block_request){ .op = BLOCK_READ, .offset = off, .file = place, .done = on_read };
 			n = take_iov(s, r, len);
 			if (n == 0) { /* iovecs shorter than the request */
 				sub_put(s);
@@ -471,8 +475,8 @@ int block_layers_open(const struct block_config *c, struct block **ret, struct e
 	if (c->cache && strcmp(c->cache, "none") == 0)
 		return err_set(err, -EINVAL, "cache=none is not for layers: use writeback, writethrough or unsafe");
 	if (c->size > LSMT_VIRTUAL_MAX)
-		return err_set(err, -EINVAL, "a disk of layers has %" PRIu64 " bytes at most, not %" PRIu64, (uint64_t)LSMT_VIRTUAL_MAX,
-			       c->size);
+		return err_set(err, -EINVAL, "a disk of layers has %" PRIu64 " bytes at most, not %" PRIu64,
+			       (uint64_t)LSMT_VIRTUAL_MAX, c->size);
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return err_errno(err, -ENOMEM, "a disk of layers");

@@ -14,8 +14,14 @@ enum {
 };
 
 /* Places in the engine's table. A layer's is given by its number, which is its tag in the index. A layer that is not
- * a plain file would be told apart in resolve() of block_layers.c, the one place that turns a segment into a file's range. */
-enum { LAYERS_FILE_ZEROS, LAYERS_FILE_BASE, LAYERS_FILE_TAG0, LAYERS_FILE_INDEX0 = LAYERS_FILE_TAG0 + 256, LAYERS_FILES = LAYERS_FILE_INDEX0 + 2 };
+ * a plain file would be told apart in resolve() of block_layers.c, which alone turns a segment into a file's range. */
+enum {
+	LAYERS_FILE_ZEROS,
+	LAYERS_FILE_BASE,
+	LAYERS_FILE_TAG0,
+	LAYERS_FILE_INDEX0 = LAYERS_FILE_TAG0 + 256,
+	LAYERS_FILES = LAYERS_FILE_INDEX0 + 2
+};
 _Static_assert((int)LAYERS_FILES <= (int)BLOCK_IO_FILES, "the engine's table");
 
 struct block_layers;

@@ -70,9 +70,11 @@ static void submit_step(struct block_layers *l, enum layers_step step, enum bloc
 	l->step_req = (struct block_request){ .op = op, .file = place, .done = on_step };
 	if (op == BLOCK_WRITE) {
 		struct layers_log *g = &l->log[l->step_log];
-		uint32_t at = (uint32_t)(g->head % LAYERS_LOG_ENTRIES), first = MIN(l->step_entries, LAYERS_LOG_ENTRIES - at);
+		uint32_t at = (uint32_t)(g->head % LAYERS_LOG_ENTRIES);
+		uint32_t first = MIN(l->step_entries, LAYERS_LOG_ENTRIES - at);
 
-		l->step_iov[0] = (struct iovec){ g->ring + (size_t)at * LSMT_ENTRY_BYTES, (size_t)first * LSMT_ENTRY_BYTES };
+		l->step_iov[0] =
+		    (struct iovec){ g->ring + (size_t)at * LSMT_ENTRY_BYTES, (size_t)first * LSMT_ENTRY_BYTES };
 		l->step_iov[1] = (struct iovec){ g->ring, (size_t)(l->step_entries - first) * LSMT_ENTRY_BYTES };
 		l->step_req.offset = g->file_end;
 		l->step_req.len = (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
@@ -99,13 +101,15 @@ static void next_step(struct block_layers *l, enum layers_step done)
 			/* fallthrough */
 		case LAYERS_SYNC_DATA:
 			if (l->step_entries) {
-				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE, (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE,
+					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
 				return;
 			}
 			/* fallthrough */
 		case LAYERS_WRITE_INDEX:
 			if (g->index_dirty && !l->unsafe) {
-				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH, (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH,
+					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
 				return;
 			}
 			/* fallthrough */
@@ -155,11 +159,17 @@ static void begin_round(struct block_layers *l)
 		next_step(l, LAYERS_IDLE);
 }
 
+/* Must entries be written without being asked? Not after a failure: a request tries again. */
+static bool wants_room(const struct block_layers *l)
+{
+	uint32_t n = used(&l->log[l->current]);
+
+	return l->has_top && l->log_error == 0 && !l->broken && n && (l->full || n >= LAYERS_LOG_WRITE);
+}
+
 void layers_log_poke(struct block_layers *l)
 {
-	while (l->step == LAYERS_IDLE &&
-	       (l->flushes.head || (l->has_top && l->log_error == 0 && !l->broken &&
-				    (used(&l->log[l->current]) >= LAYERS_LOG_WRITE || (l->full && used(&l->log[l->current]))))))
+	while (l->step == LAYERS_IDLE && (l->flushes.head || wants_room(l)))
 		begin_round(l);
 }
 

@@ -51,7 +51,8 @@ static int set_place(struct block_layers *l, unsigned place, int fd, const char 
 static int set_size(struct block_layers *l, const char *name, uint64_t size, struct err *err)
 {
 	if (l->b.size && l->b.size != size)
-		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name, size, l->b.size);
+		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name, size,
+			       l->b.size);
 	l->b.size = size;
 	return l->index.dir ? 0 : lsmt_index_init(&l->index, size / BLOCK_SECTOR, err);
 }
@@ -110,7 +111,8 @@ static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t t
 	g->index_fd = index_fd;
 }
 
-static int attach_top(struct block_layers *l, const struct block_stack *s, uint8_t *buf, struct lsmt_pair *ret, struct err *err)
+static int attach_top(struct block_layers *l, const struct block_stack *s, uint8_t *buf, struct lsmt_pair *ret,
+		      struct err *err)
 {
 	struct load load = { l, (uint8_t)s->nlayers };
 	int r;
@@ -138,7 +140,8 @@ static int attach_top(struct block_layers *l, const struct block_stack *s, uint8
 	return r;
 }
 
-static int attach_all(struct block_layers *l, const struct block_stack *s, uint64_t *base_size, struct lsmt_pair *top, struct err *err)
+static int attach_all(struct block_layers *l, const struct block_stack *s, uint64_t *base_size, struct lsmt_pair *top,
+		      struct err *err)
 {
 	_cleanup_free_ uint8_t *buf = malloc((size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES);
 	int r = 0;
@@ -155,7 +158,8 @@ static int attach_all(struct block_layers *l, const struct block_stack *s, uint6
 	if (r == 0 && s->top_data_fd >= 0)
 		r = attach_top(l, s, buf, top, err);
 	else if (r == 0 && s->nlayers == 0)
-		r = *base_size ? set_size(l, "base", *base_size, err) : err_set(err, -EINVAL, "base: the file has no sector in it");
+		r = *base_size ? set_size(l, "base", *base_size, err)
+			       : err_set(err, -EINVAL, "base: the file has no sector in it");
 	return r;
 }
 
@@ -215,8 +219,10 @@ int block_layers_attach(struct block *b, const struct block_stack *s, struct err
 		l->layer_fd[s->nlayers] = s->top_data_fd;
 		set_top(l, &top, (uint8_t)s->nlayers, 0, s->top_index_fd);
 		if (top.torn)
-			snprintf(b->note, sizeof(b->note), "the top was not closed properly: entries behind the first %" PRIu64
-				 " of its index were never complete and are left out", top.entries);
+			snprintf(b->note, sizeof(b->note),
+				 "the top was not closed properly: entries behind the first %" PRIu64
+				 " of its index were never complete and are left out",
+				 top.entries);
 	}
 	l->attached = true;
 	return 0;

@@ -3,8 +3,8 @@
  * LSMT layer files (overlaybd's format): making, checking and sealing them. docs/layers.md has the bytes.
  *
  * A layer is a sealed file (header, data, sorted index, trailer), or, while it is written, a pair: a data file that is
- * only appended to and a log of index entries. Nothing here does I/O on guest memory: the "layers" backend (block_layers.c)
- * does, through the same index.
+ * only appended to and a log of index entries. Nothing here does I/O on guest memory: the "layers" backend
+ * (block_layers.c) does, through the same index.
  *
  * Trust: every field of a layer is hostile.
  */
@@ -25,7 +25,8 @@ struct lsmt_info {
 };
 
 /* Make an empty pair in two empty files. uuid: 36 characters, or NULL: a random one. */
-int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uuid, const char *parent_uuid, struct err *err);
+int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uuid, const char *parent_uuid,
+		struct err *err);
 /* Read and check header, trailer and index of a sealed layer; `name` is for messages. */
 int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err);
 /* A sealed layer from the nonzero content of a raw file (holes are skipped). */

@@ -87,7 +87,8 @@ static void read_uuid(const uint8_t *p, char ret[LSMT_UUID_LEN + 1])
 	ret[LSMT_UUID_LEN] = 0;
 }
 
-int lsmt_head_decode(const uint8_t b[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret, struct err *err)
+int lsmt_head_decode(const uint8_t b[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret,
+		     struct err *err)
 {
 	struct lsmt_head h = {
 		.flags = le32_load(b + AT_FLAGS),
@@ -99,15 +100,18 @@ int lsmt_head_decode(const uint8_t b[LSMT_BLOCK], const char *name, const char *
 	if (le64_load(b) != MAGIC0 || memcmp(b + AT_MAGIC1, magic1, sizeof(magic1)) != 0)
 		return err_set(err, -EINVAL, "%s: not an LSMT layer: no magic number in its %s", name, what);
 	if (le32_load(b + AT_SIZE) != HEAD_BYTES)
-		return err_set(err, -EINVAL, "%s: its %s says it has %u bytes, not %d", name, what, le32_load(b + AT_SIZE), HEAD_BYTES);
+		return err_set(err, -EINVAL, "%s: its %s says it has %u bytes, not %d", name, what,
+			       le32_load(b + AT_SIZE), HEAD_BYTES);
 	if (b[AT_VERSION] != 1)
-		return err_set(err, -ENOTSUP, "%s: LSMT version %u in its %s: only 1 is known", name, b[AT_VERSION], what);
+		return err_set(err, -ENOTSUP, "%s: LSMT version %u in its %s: only 1 is known", name, b[AT_VERSION],
+			       what);
 	if (h.virtual_size == 0 || h.virtual_size % 512 || h.virtual_size > LSMT_VIRTUAL_MAX)
-		return err_set(err, -EINVAL, "%s: its %s gives a disk size of %" PRIu64 " bytes, which is no size of a disk", name,
+		return err_set(err, -EINVAL,
+			       "%s: its %s gives a disk size of %" PRIu64 " bytes, which is no size of a disk", name,
 			       what, h.virtual_size);
 	if (h.flags & (LSMT_FLAG_GC | LSMT_FLAG_SPARSE))
-		return err_set(err, -ENOTSUP, "%s: flags %#x in its %s: sparse and collected layers are not supported", name, h.flags,
-			       what);
+		return err_set(err, -ENOTSUP, "%s: flags %#x in its %s: sparse and collected layers are not supported",
+			       name, h.flags, what);
 	read_uuid(b + AT_UUID, h.uuid);
 	read_uuid(b + AT_PARENT, h.parent_uuid);
 	*ret = h;
@@ -136,7 +140,8 @@ int lsmt_check_fd(int fd, bool write, const char *name, uint64_t *ret_size, stru
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, -EINVAL, "%s: descriptor %d is not a regular file", name, fd);
 	if (write ? mode != O_RDWR : (mode != O_RDWR && mode != O_RDONLY))
-		return err_set(err, -EINVAL, "%s: descriptor %d is not open for %s", name, fd, write ? "reading and writing" : "reading");
+		return err_set(err, -EINVAL, "%s: descriptor %d is not open for %s", name, fd,
+			       write ? "reading and writing" : "reading");
 	if (flags & (write ? O_APPEND | O_DIRECT | O_PATH : O_DIRECT | O_PATH))
 		return err_set(err, -EINVAL, "%s: descriptor %d is open with O_APPEND, O_DIRECT or O_PATH", name, fd);
 	*ret_size = (uint64_t)st.st_size;

@@ -56,7 +56,8 @@ const char *lsmt_seg_fault(const struct lsmt_seg *s, uint64_t sectors, uint64_t 
 
 void lsmt_head_encode(const struct lsmt_head *h, uint8_t ret[LSMT_BLOCK]);
 /* `what` ("header", "trailer") and `name` are for messages. */
-int lsmt_head_decode(const uint8_t block[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret, struct err *err);
+int lsmt_head_decode(const uint8_t block[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret,
+		     struct err *err);
 int lsmt_head_read(int fd, uint64_t off, const char *name, const char *what, struct lsmt_head *ret, struct err *err);
 
 /* A sealed layer, its index not read yet. */
@@ -66,10 +67,11 @@ struct lsmt_sealed {
 	uint64_t data_end;     /* sectors */
 };
 int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct err *err);
-/* Give each entry (tag 0, no padding) to `each`, in order, checked; a negative result of it ends the walk. buf: room for
- * LSMT_READ_ENTRIES entries. Returns the number of entries without padding. */
+/* Give each entry (tag 0, no padding) to `each`, in order, checked; a negative result of it ends the walk. buf: room
+ * for LSMT_READ_ENTRIES entries. Returns the number of entries without padding. */
 typedef int lsmt_each(void *arg, const struct lsmt_seg *s);
-int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each, void *arg, struct err *err);
+int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each,
+			 void *arg, struct err *err);
 
 /* A writable pair. Entries are given to `each` in the order they were written, up to the first that cannot be: one
  * that was not whole, or whose data are not there, when the power went. Whatever follows it is cut off. */
@@ -83,11 +85,13 @@ struct lsmt_pair {
 int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, lsmt_each *each, void *arg,
 		   struct lsmt_pair *ret, struct err *err);
 /* Both files of a pair without data or entries? For what will be the next top. */
-int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret, struct err *err);
+int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret,
+			  struct err *err);
 
-/* Write index (n entries, encoded, room for LSMT_READ_ENTRIES - 1... of padding is not needed behind them), trailer, and last the
- * sealed header into a data file whose data end at data_end sectors. */
-int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, const uint8_t *entries, uint64_t n, struct err *err);
+/* Write index (n entries, encoded, room for LSMT_READ_ENTRIES - 1... of padding is not needed behind them), trailer,
+ * and last the sealed header into a data file whose data end at data_end sectors. */
+int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, const uint8_t *entries, uint64_t n,
+		   struct err *err);
 
 /* 0 when fd is a regular file, opened for reading (and writing) and not for appending; sets its size. */
 int lsmt_check_fd(int fd, bool write, const char *name, uint64_t *ret_size, struct err *err);

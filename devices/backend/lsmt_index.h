@@ -43,8 +43,8 @@ void lsmt_index_finish(struct lsmt_index *x); /* accepts a zeroed one */
 /* 0 or -ENOMEM with nothing changed. */
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s);
 
-/* What is at `offset`: a segment cut to start there and to have at most max (> 0) sectors: true; or a hole: false, ret->length is
- * its size, at most max (and at most UINT32_MAX). */
+/* What is at `offset`: a segment cut to start there and to have at most max (> 0) sectors: true; or a hole: false,
+ * ret->length is its size, at most max (and at most UINT32_MAX). */
 bool lsmt_index_lookup(const struct lsmt_index *x, uint64_t offset, uint64_t max, struct lsmt_seg *ret);
 
 /* All segments with this tag, in order, encoded with tag 0: how many; ret (NULL: only count) has room for max. */
@@ -54,4 +54,7 @@ uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *re
 struct lsmt_cursor { uint32_t dir, i; };
 bool lsmt_index_next(const struct lsmt_index *x, struct lsmt_cursor *c, struct lsmt_seg *ret);
 /* Bytes of memory in use. */
-static inline uint64_t lsmt_index_memory(const struct lsmt_index *x) { return x->ndir * (uint64_t)(sizeof(struct lsmt_chunk) + sizeof(*x->dir)); }
+static inline uint64_t lsmt_index_memory(const struct lsmt_index *x)
+{
+	return x->ndir * (uint64_t)(sizeof(struct lsmt_chunk) + sizeof(*x->dir));
+}

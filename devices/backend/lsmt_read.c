@@ -45,14 +45,17 @@ int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct e
 	if ((t.flags & LSMT_FLAG_HEADER) || !(t.flags & LSMT_FLAG_DATA) || !(t.flags & LSMT_FLAG_SEALED))
 		return err_set(err, -EINVAL, "%s: flags %#x in its trailer: not a sealed layer's", name, t.flags);
 	if (t.virtual_size != h.virtual_size)
-		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes in its header, of %" PRIu64 " in its trailer", name,
+		return err_set(err, -EINVAL,
+			       "%s: a disk of %" PRIu64 " bytes in its header, of %" PRIu64 " in its trailer", name,
 			       h.virtual_size, t.virtual_size);
 	if (t.index_entries > LSMT_ENTRIES_MAX)
 		return err_set(err, -EINVAL, "%s: an index of %" PRIu64 " entries: %d at most", name, t.index_entries,
 			       LSMT_ENTRIES_MAX);
 	bytes = t.index_entries * LSMT_ENTRY_BYTES;
-	if (t.index_offset < LSMT_BLOCK || t.index_offset > size - LSMT_BLOCK || bytes > size - LSMT_BLOCK - t.index_offset)
-		return err_set(err, -EINVAL, "%s: its index (%" PRIu64 " bytes at %" PRIu64 ") does not fit its %" PRIu64 " bytes",
+	if (t.index_offset < LSMT_BLOCK || t.index_offset > size - LSMT_BLOCK ||
+	    bytes > size - LSMT_BLOCK - t.index_offset)
+		return err_set(err, -EINVAL,
+			       "%s: its index (%" PRIu64 " bytes at %" PRIu64 ") does not fit its %" PRIu64 " bytes",
 			       name, bytes, t.index_offset, size);
 	*ret = (struct lsmt_sealed){ .head = t, .file_size = size, .data_end = t.index_offset / 512 };
 	return 0;
@@ -75,7 +78,8 @@ static int read_entries(int fd, uint64_t off, uint64_t n, const char *name, uint
 	return 0;
 }
 
-int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each, void *arg, struct err *err)
+int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each,
+			 void *arg, struct err *err)
 {
 	uint64_t done = 0, total = l->head.index_entries, next = 0, sectors = l->head.virtual_size / 512;
 	int64_t count = 0;
@@ -96,8 +100,8 @@ int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, 
 			fault = s.offset < next ? "overlaps or comes before its predecessor"
 						: lsmt_seg_fault(&s, sectors, l->data_end);
 			if (fault)
-				return err_set(err, -EINVAL, "%s: index entry %" PRIu64 " (sectors %" PRIu64 "+%u) %s", name,
-					       done + i, s.offset, s.length, fault);
+				return err_set(err, -EINVAL, "%s: index entry %" PRIu64 " (sectors %" PRIu64 "+%u) %s",
+					       name, done + i, s.offset, s.length, fault);
 			next = s.offset + s.length;
 			s.tag = 0;
 			count++;
@@ -110,14 +114,16 @@ int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, 
 	return count;
 }
 
-static int hash_range(int fd, XXH3_state_t *x, uint64_t off, uint64_t n, uint8_t *buf, size_t room, const char *name, struct err *err)
+static int hash_range(int fd, XXH3_state_t *x, uint64_t off, uint64_t n, uint8_t *buf, size_t room, const char *name,
+		      struct err *err)
 {
 	while (n) {
 		size_t part = MIN(n, (uint64_t)room);
 		ssize_t got = fd_pread_full(fd, buf, part, (off_t)off);
 
 		if (got != (ssize_t)part)
-			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read %zu bytes at %" PRIu64, name, part, off);
+			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read %zu bytes at %" PRIu64, name, part,
+					 off);
 		XXH3_64bits_update(x, buf, part);
 		off += part;
 		n -= part;
@@ -144,7 +150,8 @@ int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *er
 	XXH3_64bits_reset(&x);
 	r = hash_range(fd, &x, 0, LSMT_BLOCK, buf, room, name, err);
 	if (r == 0)
-		r = hash_range(fd, &x, l.head.index_offset, l.head.index_entries * LSMT_ENTRY_BYTES, buf, room, name, err);
+		r = hash_range(fd, &x, l.head.index_offset, l.head.index_entries * LSMT_ENTRY_BYTES, buf, room, name,
+			       err);
 	if (r == 0)
 		r = hash_range(fd, &x, l.file_size - LSMT_BLOCK, LSMT_BLOCK, buf, room, name, err);
 	if (r < 0)
@@ -161,7 +168,8 @@ int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *er
 }
 
 /* The two headers, and whether they are of one pair. */
-static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_pair *ret, uint64_t *index_size, struct err *err)
+static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_pair *ret, uint64_t *index_size,
+		      struct err *err)
 {
 	struct lsmt_head d, x;
 	uint64_t size;
@@ -182,8 +190,10 @@ static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_p
 	if (d.flags & LSMT_FLAG_SEALED)
 		return err_set(err, -EINVAL, "%s: the layer is sealed: it cannot be written", name);
 	if (d.virtual_size != x.virtual_size || strcmp(d.uuid, x.uuid) != 0)
-		return err_set(err, -EINVAL, "%s: data and index file do not belong together (%s of %" PRIu64 " bytes, %s of %" PRIu64
-			       ")", name, d.uuid, d.virtual_size, x.uuid, x.virtual_size);
+		return err_set(err, -EINVAL,
+			       "%s: data and index file do not belong together (%s of %" PRIu64 " bytes, %s of %" PRIu64
+			       ")",
+			       name, d.uuid, d.virtual_size, x.uuid, x.virtual_size);
 	*ret = (struct lsmt_pair){
 		.head = d,
 		.data_end = ALIGN_UP(size, (uint64_t)LSMT_BLOCK) / 512,
@@ -195,7 +205,8 @@ static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_p
 	return 0;
 }
 
-int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret, struct err *err)
+int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret,
+			  struct err *err)
 {
 	uint64_t index_size;
 	int r = pair_heads(data_fd, index_fd, name, ret, &index_size, err);
@@ -203,8 +214,8 @@ int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t 
 	if (r < 0)
 		return r;
 	if (ret->head.virtual_size != virtual_size)
-		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name, ret->head.virtual_size,
-			       virtual_size);
+		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name,
+			       ret->head.virtual_size, virtual_size);
 	if (ret->data_end != LSMT_HEADER_SECTORS || index_size != LSMT_BLOCK)
 		return err_set(err, -EINVAL, "%s: not empty", name);
 	return 0;
@@ -241,8 +252,8 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 					break;
 				}
 				if (++p.entries > LSMT_ENTRIES_MAX)
-					return err_set(err, -EINVAL, "%s: more than %d index entries: seal the layer", name,
-						       LSMT_ENTRIES_MAX);
+					return err_set(err, -EINVAL, "%s: more than %d index entries: seal the layer",
+						       name, LSMT_ENTRIES_MAX);
 				s.tag = 0;
 				r = each(arg, &s);
 				if (r < 0)

@@ -55,15 +55,16 @@ static int set_uuids(struct lsmt_head *h, const char *uuid, const char *parent, 
 		return err_errno(err, -errno, "getrandom");
 	b[6] = (b[6] & 0x0f) | 0x40; /* RFC 9562: version 4 */
 	b[8] = (b[8] & 0x3f) | 0x80;
-	snprintf(h->uuid, sizeof(h->uuid), "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-		 b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+	snprintf(h->uuid, sizeof(h->uuid), "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 	return 0;
 }
 
 static int check_virtual_size(uint64_t size, struct err *err)
 {
 	if (size == 0 || size % 512 || size > LSMT_VIRTUAL_MAX)
-		return err_set(err, -EINVAL, "a layer for a disk of %" PRIu64 " bytes: the size must be a positive multiple of 512",
+		return err_set(err, -EINVAL,
+			       "a layer for a disk of %" PRIu64 " bytes: the size must be a positive multiple of 512",
 			       size);
 	return 0;
 }
@@ -78,7 +79,8 @@ static int check_empty(int fd, const char *name, struct err *err)
 	return r;
 }
 
-int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uuid, const char *parent_uuid, struct err *err)
+int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uuid, const char *parent_uuid,
+		struct err *err)
 {
 	struct lsmt_head h = { .flags = LSMT_FLAG_HEADER | LSMT_FLAG_DATA, .virtual_size = virtual_size };
 	uint8_t block[LSMT_BLOCK];
@@ -104,7 +106,8 @@ int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uu
 	return r < 0 ? err_errno(err, r, "write a new layer") : 0;
 }
 
-int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, const uint8_t *entries, uint64_t n, struct err *err)
+int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, const uint8_t *entries, uint64_t n,
+		   struct err *err)
 {
 	struct lsmt_head h = *head;
 	uint64_t at = ALIGN_UP(data_end * 512, (uint64_t)LSMT_BLOCK), bytes = n * LSMT_ENTRY_BYTES;
@@ -203,7 +206,8 @@ static int pack_run(struct pack *k, const uint8_t *p, uint64_t offset, size_t n)
 
 	for (uint64_t done = 0; r == 0 && done < n;) {
 		uint64_t part = MIN(n - done, (uint64_t)LSMT_LENGTH_MAX * 512);
-		struct lsmt_seg s = { .offset = (offset + done) / 512, .length = (uint32_t)(part / 512), .moffset = (k->at + done) / 512 };
+		struct lsmt_seg s = {
+		    .offset = (offset + done) / 512, .length = (uint32_t)(part / 512), .moffset = (k->at + done) / 512};
 
 		r = lsmt_index_insert(&k->index, &s);
 		done += part;

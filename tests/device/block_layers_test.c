@@ -105,9 +105,12 @@ static void reads_into_scattered_memory(void **state)
 
 		random_range(f, 700, &off, &len);
 		memset(got, 0xaa, len + 1);
-		w.req = (struct block_request){ .op = BLOCK_READ, .offset = off, .len = len, .iov = iov, .done = on_waited };
+		w.req =
+		    (struct block_request){ .op = BLOCK_READ, .offset = off, .len = len, .iov = iov, .done = on_waited };
 		for (int k = 0; k < 40; k++) {
-			uint64_t n = k == 39 ? len - at : MIN(len - at, (uint64_t)rnd_below(&f->rnd, 3) * rnd_below(&f->rnd, 20000));
+			uint64_t n = k == 39
+					 ? len - at
+					 : MIN(len - at, (uint64_t)rnd_below(&f->rnd, 3) * rnd_below(&f->rnd, 20000));
 
 			iov[k] = (struct iovec){ got + at, n };
 			at += n;
@@ -140,7 +143,8 @@ static void overlapping_writes_leave_one_of_them(void **state)
 		memcpy(buf + i * 32 * 512, &i, sizeof(i));
 		for (uint64_t s = 0; s < len; s += 512)
 			memcpy(buf + i * 32 * 512 + s, &i, sizeof(i));
-		waited_submit(f->b, &w[i], i % 9 == 8 ? BLOCK_READ : BLOCK_WRITE, off, i % 9 == 8 ? got : buf + i * 32 * 512, len, 0);
+		waited_submit(f->b, &w[i], i % 9 == 8 ? BLOCK_READ : BLOCK_WRITE, off,
+			      i % 9 == 8 ? got : buf + i * 32 * 512, len, 0);
 	}
 	block_kick(f->b);
 	block_drain(f->b);
@@ -406,7 +410,8 @@ static void stacks_that_make_no_sense_are_refused(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		struct block_config c = { .backend = "layers", .stack = &cases[i].s, .ro = cases[i].ro, .aio = f->aio, .depth = 8 };
+		struct block_config c = {
+		    .backend = "layers", .stack = &cases[i].s, .ro = cases[i].ro, .aio = f->aio, .depth = 8};
 		struct block *b = NULL;
 
 		err = ERR_INIT;

@@ -78,7 +78,8 @@ static void fake_step(struct fake_io *f)
 		break;
 	case BLOCK_READ:
 		for (int k = 0; k < r->niov; off += r->iov[k++].iov_len)
-			assert_int_equal(fd_pread_full(fd, r->iov[k].iov_base, r->iov[k].iov_len, (off_t)off), r->iov[k].iov_len);
+			assert_int_equal(fd_pread_full(fd, r->iov[k].iov_base, r->iov[k].iov_len, (off_t)off),
+					 r->iov[k].iov_len);
 		break;
 	case BLOCK_FLUSH: /* nothing completes while it is under way: all that is complete is safe */
 		for (int k = 0; k < f->nevents; k++)
@@ -215,7 +216,8 @@ static int cut_copy(struct crash *c, int fd)
 
 		if (r->op != BLOCK_WRITE || inode(c->f->file[r->file]) != ino || rnd_below(&c->rnd, 2))
 			continue;
-		assert_int_equal(fd_pwrite_full(copy, r->iov[0].iov_base, MIN(r->iov[0].iov_len, (size_t)512), (off_t)r->offset), 0);
+		assert_int_equal(
+		    fd_pwrite_full(copy, r->iov[0].iov_base, MIN(r->iov[0].iov_len, (size_t)512), (off_t)r->offset), 0);
 	}
 	return copy;
 }
@@ -308,7 +310,8 @@ static void submit_random(struct crash *c)
 	for (int i = 0; i < c->nops && kind; i++) {
 		const struct block_request *r = &c->op[i].w.req;
 
-		if (!c->op[i].w.done && r->op != BLOCK_FLUSH && s * 512ull < r->offset + r->len && r->offset < (s + n) * 512ull)
+		if (!c->op[i].w.done && r->op != BLOCK_FLUSH && s * 512ull < r->offset + r->len &&
+		    r->offset < (s + n) * 512ull)
 			kind = 0;
 	}
 	c->nops++;
@@ -393,7 +396,8 @@ static void run_and_cut(uint64_t seed, bool seals)
 			block_drain(c->b);
 			look(c, p, &np);
 			pair_add(c);
-			if (block_layers_seal(c->b, dup(c->data[c->npairs - 1]), dup(c->index[c->npairs - 1]), &sealing[c->npairs - 2], &err) < 0)
+			if (block_layers_seal(c->b, dup(c->data[c->npairs - 1]), dup(c->index[c->npairs - 1]),
+					      &sealing[c->npairs - 2], &err) < 0)
 				fail_msg("%s", err.text);
 			submit_random(c);
 			if (c->op[c->nops - 1].w.req.op == BLOCK_FLUSH) {
@@ -441,7 +445,8 @@ static void a_cut_while_sealing_leaves_the_pair_or_the_layer(void **state)
 
 	(void)state;
 	pair_new(&data, &index, SIZE);
-	b = disk_open(&(struct block_stack){ .base_fd = -1, .top_data_fd = dup(data), .top_index_fd = dup(index) }, "threads", NULL);
+	b = disk_open(&(struct block_stack){ .base_fd = -1, .top_data_fd = dup(data), .top_index_fd = dup(index) },
+		      "threads", NULL);
 	for (int i = 0; i < 400; i++) {
 		uint8_t buf[512];
 
@@ -463,7 +468,8 @@ static void a_cut_while_sealing_leaves_the_pair_or_the_layer(void **state)
 		/* What was appended, in pieces, as far as the file got; the header only behind all of it. */
 		for (uint64_t at = before; at < after; at += 512)
 			if (header || rnd_below(&rnd, 2))
-				assert_int_equal(fd_pwrite_full(cut, full + at, MIN(after - at, (uint64_t)512), (off_t)at), 0);
+				assert_int_equal(
+				    fd_pwrite_full(cut, full + at, MIN(after - at, (uint64_t)512), (off_t)at), 0);
 		if (header)
 			assert_int_equal(fd_pwrite_full(cut, full, LSMT_BLOCK, 0), 0);
 		if (lsmt_seal_pair(cut, log, "pair", &err) < 0)

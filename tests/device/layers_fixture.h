@@ -89,10 +89,12 @@ static inline void on_waited(struct block_request *r, int result)
 	w->result = result;
 }
 
-static inline void waited_submit(struct block *b, struct waited *w, enum block_op op, uint64_t off, void *p, uint64_t len, uint32_t flags)
+static inline void waited_submit(struct block *b, struct waited *w, enum block_op op, uint64_t off, void *p,
+				 uint64_t len, uint32_t flags)
 {
 	*w = (struct waited){ .iov = { p, len } };
-	w->req = (struct block_request){ .op = op, .offset = off, .len = len, .flags = flags, .iov = &w->iov, .niov = p ? 1 : 0, .done = on_waited };
+	w->req = (struct block_request){
+	    .op = op, .offset = off, .len = len, .flags = flags, .iov = &w->iov, .niov = p ? 1 : 0, .done = on_waited};
 	block_submit(b, &w->req);
 	assert_false(w->done);
 }

@@ -2,9 +2,9 @@
 /*
  * Layers from a hostile side: sealed ones and pairs.
  *
- * Input: what (1 byte: 1 a pair), blocks of 512 bytes of the file (1), where index and trailer are pulled to a legal
- * place (1: bit 0), header and trailer fields (flags 4, index offset 8, entries 8, disk size 8; twice), then the index. The rest of
- * the files is made here, or no input would pass the magic numbers.
+ * Input: what (1 byte: 1 a pair), blocks of 512 bytes of the file (1), whether index and trailer are pulled to a legal
+ * place (1: bit 0), header and trailer fields (flags 4, index offset 8, entries 8, disk size 8; twice), then the index.
+ * The rest of the files is made here, or no input would pass the magic numbers.
  *
  * What opens must be sound: entries in order inside disk and data, an index that answers for each sector, a disk that
  * can be read; a pair that, once opened, opens again with the same entries and nothing cut off.
@@ -66,7 +66,10 @@ static void seen_finish(struct seen *v)
 
 static void read_head(struct fuzz_input *in, struct lsmt_head *h)
 {
-	*h = (struct lsmt_head){ .flags = fuzz_u32(in), .index_offset = fuzz_u64(in), .index_entries = fuzz_u64(in), .virtual_size = fuzz_u64(in) };
+	*h = (struct lsmt_head){ .flags = fuzz_u32(in),
+				.index_offset = fuzz_u64(in),
+				.index_entries = fuzz_u64(in),
+				.virtual_size = fuzz_u64(in)};
 }
 
 static int make_file(const struct lsmt_head *h, uint64_t size)
@@ -81,7 +84,8 @@ static int make_file(const struct lsmt_head *h, uint64_t size)
 	return fd;
 }
 
-static void try_sealed(struct lsmt_head *h, struct lsmt_head *t, uint64_t size, bool pull, const uint8_t *index, size_t n, uint8_t *buf)
+static void try_sealed(struct lsmt_head *h, struct lsmt_head *t, uint64_t size, bool pull, const uint8_t *index,
+		       size_t n, uint8_t *buf)
 {
 	struct err err = ERR_INIT;
 	struct lsmt_sealed l;
@@ -118,7 +122,8 @@ static void try_sealed(struct lsmt_head *h, struct lsmt_head *t, uint64_t size, 
 	close(fd);
 }
 
-static void try_pair(struct lsmt_head *h, struct lsmt_head *x, uint64_t size, bool pull, const uint8_t *index, size_t n, uint8_t *buf)
+static void try_pair(struct lsmt_head *h, struct lsmt_head *x, uint64_t size, bool pull, const uint8_t *index, size_t n,
+		     uint8_t *buf)
 {
 	struct err err = ERR_INIT;
 	struct lsmt_pair p, again;
@@ -142,7 +147,8 @@ static void try_pair(struct lsmt_head *h, struct lsmt_head *x, uint64_t size, bo
 		FUZZ_REQUIRE(p.entries == v.n && p.index_end <= LSMT_BLOCK + n && p.data_end * 512 >= size);
 		seen_init(&w, h->virtual_size, 0, false);
 		FUZZ_REQUIRE(lsmt_pair_open(data, log, "pair", buf, each, &w, &again, NULL) == 0);
-		FUZZ_REQUIRE(!again.torn && again.entries == p.entries && again.index_end == p.index_end && w.sum == v.sum);
+		FUZZ_REQUIRE(!again.torn && again.entries == p.entries && again.index_end == p.index_end &&
+			     w.sum == v.sum);
 		seen_finish(&w);
 		FUZZ_REQUIRE(lsmt_seal_pair(data, log, "pair", &err) == 0);
 		FUZZ_REQUIRE(lsmt_inspect(data, "layer", &info, &err) == 0);

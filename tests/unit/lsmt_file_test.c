@@ -66,8 +66,8 @@ static uint64_t index_of(int fd)
 
 static void a_new_pair_has_the_bytes_of_the_format(void **state)
 {
-	static const uint8_t magic[24] = { 'L', 'S', 'M', 'T', 0, 1, 2, 0, 0x65, 0x7e, 0x63, 0xd2, 0x94, 0x44, 0x08, 0x4c,
-					   0xa2, 0xd2, 0xc8, 0xec, 0x4f, 0xcf, 0xae, 0x8a };
+	static const uint8_t magic[24] = {'L',  'S',  'M',  'T',  0,    1,    2,    0,    0x65, 0x7e, 0x63, 0xd2,
+					  0x94, 0x44, 0x08, 0x4c, 0xa2, 0xd2, 0xc8, 0xec, 0x4f, 0xcf, 0xae, 0x8a};
 	int data = file_new(), index = file_new();
 	struct err err = ERR_INIT;
 	uint8_t b[LSMT_BLOCK];
@@ -222,7 +222,9 @@ static void hostile_layers_are_refused_and_the_fault_is_named(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		int fd = make_layer();
-		uint64_t base = cases[i].where == HEADER ? 0 : cases[i].where == TRAILER ? trailer_of(fd) : index_of(fd);
+		uint64_t base = cases[i].where == HEADER    ? 0
+				: cases[i].where == TRAILER ? trailer_of(fd)
+							    : index_of(fd);
 
 		poke(fd, base + cases[i].at, cases[i].value, cases[i].n);
 		refused(fd, cases[i].text);

@@ -102,7 +102,8 @@ static void random_segments_match_the_model(void **state)
 		uint32_t n = 1 + rnd_below(&m->rnd, longest[rnd_below(&m->rnd, ARRAY_SIZE(longest) - (i % 7 != 0))]);
 		uint32_t offset = rnd_below(&m->rnd, SECTORS - n);
 
-		put(m, offset, n, 8 + rnd_below(&m->rnd, 1 << 20), rnd_below(&m->rnd, 4) == 0, (uint8_t)rnd_below(&m->rnd, 3));
+		put(m, offset, n, 8 + rnd_below(&m->rnd, 1 << 20), rnd_below(&m->rnd, 4) == 0,
+		    (uint8_t)rnd_below(&m->rnd, 3));
 		if (i % 997 == 0)
 			compare(m);
 	}
@@ -205,7 +206,8 @@ static void scattered_blocks_take_24_bytes_each_at_most(void **state)
 
 	assert_int_equal(lsmt_index_init(&x, blocks, NULL), 0);
 	for (int i = 0; i < 300000; i++) {
-		struct lsmt_seg s = { .offset = rnd_below(&m->rnd, (uint32_t)blocks) * 8ull, .length = 8, .moffset = 8 + (uint64_t)i * 8 };
+		struct lsmt_seg s = {
+		    .offset = rnd_below(&m->rnd, (uint32_t)blocks) * 8ull, .length = 8, .moffset = 8 + (uint64_t)i * 8};
 
 		assert_int_equal(lsmt_index_insert(&x, &s), 0);
 	}
