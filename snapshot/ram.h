@@ -101,13 +101,13 @@ int ram_image_flatten(struct ram_image *im, int data_fd, int index_fd, int level
  * `fillers` (NULL: none, then only what is asked for arrives). uffd: opened before isolation (ram_lazy_open_uffd).
  * order_in (or -1): le32 chunk numbers, any length, unknown ones ignored; read by ram_lazy_start. order_out (or -1):
  * the same, written as the guest first asks for chunks that hold anything (not those that were there in time); in
- * blocks, the last when all pages have arrived or at ram_lazy_stop. Both are borrowed. on_damage is called once, from
- * the serving or a background thread, when a frame is damaged or cannot be read. Whoever waits for a page stays where it
- * is, and that may be the main thread, in a device: the callback itself must end the process.
+ * blocks, the last when all pages have arrived or at ram_lazy_stop. on_damage is called once, from
+ * the serving or a background thread, when a frame is damaged or cannot be read. Whoever waits for a page stays where
+ * it is, and that may be the main thread, in a device: the callback itself must end the process.
  */
 struct ram_lazy;
 struct ram_lazy_config {
-	struct ram_image *image; /* this and uffd: owned by ram_lazy_start, also when it fails */
+	struct ram_image *image; /* this and the descriptors: owned from here on, also when it fails */
 	struct mem *mem;
 	struct workers *server, *fillers;
 	int uffd, order_in, order_out;

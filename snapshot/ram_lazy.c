@@ -358,6 +358,7 @@ static int read_order(struct ram_lazy *l, struct err *err)
 		if (chunk < l->im->chunks)
 			l->order[l->norder++] = chunk;
 	}
+	l->c.order_in = fd_close(l->c.order_in);
 	return 0;
 }
 
@@ -409,6 +410,8 @@ int ram_lazy_start(const struct ram_lazy_config *c, struct ram_lazy **ret, struc
 	if (!l) {
 		ram_image_close(c->image);
 		fd_close(c->uffd);
+		fd_close(c->order_in);
+		fd_close(c->order_out);
 		return err_errno(err, -ENOMEM, "ram");
 	}
 	l->c = *c;
@@ -458,6 +461,8 @@ void ram_lazy_stop(struct ram_lazy *l)
 			mem_uffd_end(l->c.mem, l->c.uffd);
 	}
 	fd_close(l->c.uffd);
+	fd_close(l->c.order_in);
+	fd_close(l->c.order_out);
 	fd_close(l->wake_fd);
 	for (unsigned i = 0; i < l->nreaders; i++) {
 		ram_scratch_finish(&l->scratch[i]);

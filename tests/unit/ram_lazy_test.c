@@ -238,7 +238,7 @@ static void what_the_guest_asks_for_is_recorded_in_order(void **state)
 
 	mem_make(&back, m.size);
 	struct ram_lazy *l = begin(
-	    f, &back, (struct ram_lazy_config){.image = must_open(&p, 1, m.size), .order_in = -1, .order_out = out});
+	    f, &back, (struct ram_lazy_config){.image = must_open(&p, 1, m.size), .order_in = -1, .order_out = dup(out)});
 
 	for (unsigned i = 0; i < ARRAY_SIZE(asks); i++) {
 		assert_int_equal(mem_read(&back, GPA((uint64_t)asks[i] * RAM_CHUNK_SIZE + 4096 * i), &b, 1), 0);
@@ -279,7 +279,7 @@ static void the_recorded_order_goes_first(void **state)
 	struct ram_lazy *l = begin(f, &back, (struct ram_lazy_config){
 						     .image = must_open(&p, 1, m.size),
 						     .fillers = &f->one_filler,
-						     .order_in = order,
+						     .order_in = dup(order),
 						     .order_out = -1,
 						     .on_damage = on_damage,
 						     .arg = &seen,
