@@ -19,7 +19,7 @@ from tests import TOP
 
 SKIP = 77
 TEXT_MAX = 256 << 10
-CMOCKA = re.compile(r"\[ *(RUN|OK|FAILED|SKIPPED|ERROR) *\] (\S+)$")
+CMOCKA = re.compile(r"\[ *(RUN|OK|FAILED|SKIPPED|ERROR) *\] (\w+(?: \([^()]*\))?)$")
 CMOCKA_END = re.compile(r"^\[=+\] .*\d+ test\(s\) run\.$")
 TAP = re.compile(r"^(ok|not ok) \d+ - (.*?)(?: # SKIP(.*))?$")
 
