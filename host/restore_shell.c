@@ -84,15 +84,23 @@ static int describe_layers(struct launch *l, const struct restore_source *src, s
 	return r;
 }
 
+static int describe_file(struct launch *l, const struct snapshot_disk *d, struct err *err)
+{
+	struct image image = { 0 };
+	bool found = *d->image && image_resolve(d->image, &image, NULL) == 0;
+	int r = vm_disks_add_file(&l->disks, found ? image.path : d->path, true, d->image, err);
+
+	image_finish(&image);
+	return r;
+}
+
 int restore_shell_describe(struct launch *l, const struct restore_source *src, struct err *err)
 {
 	const struct snapshot_manifest *m = &src->snap.m;
 	int r = 0;
 
 	for (size_t i = 0; i < m->ndisks && r == 0; i++)
-		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? describe_layers(l, src, i, err) :
-							       vm_disks_add_file(&l->disks, m->disk[i].path, true,
-										 m->disk[i].image, err);
+		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? describe_layers(l, src, i, err) : describe_file(l, &m->disk[i], err);
 	return r;
 }
 
