@@ -51,7 +51,7 @@ int restore_many(struct launch *l, size_t n, const struct restore_source *src, c
 {
 	_cleanup_free_ bool *ready = calloc(n, sizeof(*ready));
 	struct restore_options one = *o;
-	char name[VMDIR_ID_MAX + 16];
+	char name[VMDIR_ID_MAX + 32];
 	int r = ready ? check_machine(err) : err_set(err, -ENOMEM, "out of memory");
 
 	/* Each step for all: monitors start, and guests settle, side by side. */
