@@ -2,7 +2,7 @@
 /*
  * Saved state stays readable: the golden files.
  *
- * tests/golden/schemas/ holds, for each state list that a device saves (nested ones included), its text NAME.txt and, for each
+ * tests/golden/schemas/ holds, for each state list that a machine or a device saves (nested ones included), its text NAME.txt and, for each
  * version there ever was, a state as it was written then: NAME.vN.bin, filled by the pattern below. A list that
  * differs from its text must have a higher version, and then `make golden-update` (golden_test --update) adds the files.
  * Blobs of older versions are never changed or removed.
@@ -25,6 +25,7 @@
 #include "lib/fd.h"
 #include "lib/le.h"
 #include "lib/util.h"
+#include "snapshot/machine_shape.h"
 
 #define DIRECTORY "tests/golden/schemas"
 enum { MAX_SCHEMAS = 64, MAX_FILE = 64 << 10, MAX_PATH = 128 };
@@ -52,6 +53,7 @@ static struct schemas collect_all(void)
 {
 	struct schemas all = { 0 };
 
+	collect(&all, &machine_shape_schema);
 	collect(&all, &virtio_common_schema);
 	for (size_t i = 0; i < device_registry_count; i++)
 		if (device_registry[i]->schema)
