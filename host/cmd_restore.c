@@ -64,7 +64,7 @@ static int print(const struct launch *l, const struct restore_source *src, const
 			      "snapshot_id", src->snap.m.id,
 			      "mode", restore_mode_name(mode), "pool", l->foreign, "restored_ms", loaded, "ready_ms",
 			      l->configured_ns ? (double)(l->configured_ns - l->start_ns) / 1e6 : loaded);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
 
 	json_decref(j);
 	if (!text)

@@ -104,7 +104,7 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 			      (json_int_t)t->rounds, "pages", (json_int_t)t->pages, "pages_in_pause",
 					(json_int_t)t->final_pages,
 			      "memory_bytes", (json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
 
 	json_decref(j);
 	if (!text)
