@@ -29,9 +29,8 @@ static int add(struct snapshot_layers_disk *d, int fd, const char *file, const c
 		return err_set(err, -ENOMEM, "out of memory");
 	d->layer = more;
 	if (d->nlayers == SNAPSHOT_LAYERS_MAX - 1)
-		return err_set(err, -E2BIG,
-			       "disk %zu has %zu layers, no more are possible: flatten its last snapshot and restore that",
-			       d->number, d->nlayers);
+		return err_set(err, -E2BIG, "disk %zu has %zu layers, as many as there can be: each snapshot adds one; "
+			       "go on with a new VM", d->number, d->nlayers);
 	struct snapshot_layers_one *l = &d->layer[d->nlayers++];
 
 	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own) };
