@@ -11,7 +11,7 @@
  * - The VM's chips and clock come after all vCPUs. Interrupts that devices raise come after that, by the caller.
  * Last of all each vCPU's kvmclock is told that the guest was stopped, so that its watchdog does not bark.
  *
- * The clock continues from its saved value: for the guest no time passed. Wall clock time is the agent's business.
+ * The clock continues from its saved value, and each vCPU's counter with it (tsc.h): for the guest no time passed. Wall clock time is the agent's business.
  *
  * Trust: the input is hostile. All records are checked for known id, range, size and completeness first; values are
  * KVM's to refuse. An MSR that this host's KVM does not know is an error unless it holds zero.
@@ -39,6 +39,7 @@
 #include "vmm/arch.h"
 #include "vmm/vm.h"
 #include "vmm/x86/msr.h"
+#include "vmm/x86/tsc.h"
 
 #define PLAIN(i, rank, vm, label, g, s, type, cap) \
 	{ .id = (i), .restore = (rank), .of_vm = (vm), .kind = VCPU_ITEM_PLAIN, .name = (label), .get = (g), .set = (s), \
@@ -62,6 +63,7 @@ static const struct vcpu_state_item items[] = {
 	{ .id = 10, .restore = 9, .kind = VCPU_ITEM_MSRS, .name = "MSRS", .size = sizeof(struct kvm_msr_entry) },
 	PLAIN(11, 10, false, "VCPU_EVENTS", KVM_GET_VCPU_EVENTS, KVM_SET_VCPU_EVENTS, struct kvm_vcpu_events,
 	      KVM_CAP_VCPU_EVENTS),
+	{ .id = 12, .restore = 11, .kind = VCPU_ITEM_TSC_OFFSET, .name = "TSC_OFFSET", .size = 8, .optional = true },
 	PLAIN(32, 0, true, "PIT2", KVM_GET_PIT2, KVM_SET_PIT2, struct kvm_pit_state2, KVM_CAP_PIT_STATE2),
 	PLAIN(33, 1, true, "CLOCK", KVM_GET_CLOCK, KVM_SET_CLOCK, struct kvm_clock_data, KVM_CAP_ADJUST_CLOCK),
 	CHIP(34, 2, "PIC_MASTER", KVM_IRQCHIP_PIC_MASTER),
@@ -96,6 +98,8 @@ struct work {
 
 static bool has(const struct work *w, const struct vcpu_state_item *it)
 {
+	if (it->kind == VCPU_ITEM_TSC_OFFSET)
+		return tsc_has_offset(w->vcpu_fd[0]);
 	return it->capability == 0 || ioctl(w->kvm_fd, KVM_CHECK_EXTENSION, it->capability) > 0;
 }
 
@@ -112,6 +116,7 @@ static uint32_t bound(const struct vcpu_state_item *it, uint32_t xsave)
 	case VCPU_ITEM_PLAIN:
 	case VCPU_ITEM_CHIP:
 	case VCPU_ITEM_TSC_KHZ:
+	case VCPU_ITEM_TSC_OFFSET:
 		return it->size;
 	case VCPU_ITEM_XSAVE:
 		return xsave;
@@ -186,6 +191,7 @@ static int get_msrs(struct work *w, int fd)
 /* Leave the payload in w->buf and set *ret to it: its length or -errno. */
 static int get_item(struct work *w, const struct vcpu_state_item *it, int fd, const void **ret)
 {
+	uint64_t offset = 0;
 	int r = 0;
 
 	*ret = w->buf.bytes;
@@ -209,6 +215,10 @@ static int get_item(struct work *w, const struct vcpu_state_item *it, int fd, co
 			return -errno;
 		le32_store(w->buf.bytes, (uint32_t)r);
 		return (int)it->size;
+	case VCPU_ITEM_TSC_OFFSET:
+		r = tsc_get_offset(fd, &offset);
+		le64_store(w->buf.bytes, offset);
+		return r < 0 ? r : (int)it->size;
 	case VCPU_ITEM_CPUID:
 		memset(&w->buf.cpuid, 0, sizeof(w->buf.cpuid));
 		w->buf.cpuid.nent = ARCH_CPUID_MAX;
@@ -285,6 +295,7 @@ static bool right_size(const struct vcpu_state_item *it, uint32_t len)
 	case VCPU_ITEM_PLAIN:
 	case VCPU_ITEM_CHIP:
 	case VCPU_ITEM_TSC_KHZ:
+	case VCPU_ITEM_TSC_OFFSET:
 		return len == it->size;
 	case VCPU_ITEM_XSAVE:
 		return len >= it->size && len <= XSAVE_MAX && len % 8 == 0;
@@ -333,7 +344,8 @@ static int read_records(struct records *ret, const uint8_t *buf, size_t len, str
 	}
 	for (uint32_t v = 0; v <= ret->nvcpus; v++)
 		for (size_t i = 0; i < NITEMS; i++)
-			if (items[i].of_vm == (v == ret->nvcpus) && !ret->r[v][i].payload && items[i].capability == 0)
+			if (items[i].of_vm == (v == ret->nvcpus) && !ret->r[v][i].payload && items[i].capability == 0 &&
+			    !items[i].optional)
 				return err_set(err, -EINVAL, "vCPU state: %s of vCPU %u is missing", items[i].name, v);
 	return 0;
 }
@@ -347,7 +359,7 @@ static int check_host(const struct work *w, const struct records *rec, struct er
 		for (uint32_t v = 0; v <= rec->nvcpus; v++) {
 			const struct record *r = &rec->r[v][i];
 
-			if (items[i].of_vm != (v == rec->nvcpus))
+			if (items[i].of_vm != (v == rec->nvcpus) || items[i].optional)
 				continue;
 			if (!r->payload && here)
 				return err_set(err, -EINVAL, "vCPU state: %s is missing", items[i].name);
@@ -407,6 +419,8 @@ static int set_item(struct work *w, const struct vcpu_state_item *it, int fd, co
 		return set_tsc_khz(fd, le32_load(rec->payload), err);
 	case VCPU_ITEM_MSRS:
 		return set_msrs(w, fd, rec, err);
+	case VCPU_ITEM_TSC_OFFSET:
+		return 0; /* when the clock is set */
 	case VCPU_ITEM_PLAIN:
 		memcpy(w->buf.bytes, rec->payload, rec->len);
 		if (it->set == KVM_SET_CLOCK) /* plain continuation, not by real time */
@@ -445,6 +459,33 @@ static int restore_row(struct work *w, const struct record *row, bool of_vm, int
 	return r;
 }
 
+static const struct record *find(const struct records *rec, uint32_t row, enum vcpu_item_kind kind, unsigned long set)
+{
+	for (size_t i = 0; i < NITEMS; i++)
+		if (items[i].kind == kind && items[i].set == set && rec->r[row][i].payload)
+			return &rec->r[row][i];
+	return NULL;
+}
+
+/* After everything else: each counter back to where it stood beside the clock. */
+static void align_counters(const struct work *w, const struct records *rec)
+{
+	const struct record *clock = find(rec, rec->nvcpus, VCPU_ITEM_PLAIN, KVM_SET_CLOCK);
+	struct kvm_clock_data saved;
+
+	if (!clock)
+		return;
+	memcpy(&saved, clock->payload, sizeof(saved));
+	for (uint32_t v = 0; v < rec->nvcpus; v++) {
+		const struct record *offset = find(rec, v, VCPU_ITEM_TSC_OFFSET, 0);
+		const struct record *khz = find(rec, v, VCPU_ITEM_TSC_KHZ, 0);
+
+		/* A scaled counter has no offset from the host's. */
+		if (offset && khz && ioctl(w->vm_fd, KVM_GET_TSC_KHZ) == (int)le32_load(khz->payload))
+			tsc_align(w->vm_fd, w->vcpu_fd[v], &saved, le64_load(offset->payload), le32_load(khz->payload));
+	}
+}
+
 int arch_vm_restore(int kvm_fd, int vm_fd, const int *vcpu_fd, uint32_t nvcpus, const void *buf, size_t len,
 		    struct err *err)
 {
@@ -469,5 +510,9 @@ int arch_vm_restore(int kvm_fd, int vm_fd, const int *vcpu_fd, uint32_t nvcpus, 
 		else
 			ioctl(vcpu_fd[v], KVM_KVMCLOCK_CTRL); /* fails for a guest without kvmclock */
 	}
-	return r < 0 ? r : restore_row(w, rec->r[nvcpus], true, vm_fd, err);
+	if (r == 0)
+		r = restore_row(w, rec->r[nvcpus], true, vm_fd, err);
+	if (r == 0)
+		align_counters(w, rec);
+	return r;
 }

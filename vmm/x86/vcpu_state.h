@@ -9,6 +9,7 @@ enum vcpu_item_kind {
 	VCPU_ITEM_PLAIN,   /* one struct of `size` bytes */
 	VCPU_ITEM_XSAVE,   /* at least a struct kvm_xsave, as long as the host says */
 	VCPU_ITEM_TSC_KHZ, /* le32 */
+	VCPU_ITEM_TSC_OFFSET, /* le64, from the host's counter */
 	VCPU_ITEM_CPUID,   /* struct kvm_cpuid_entry2, `size` bytes each */
 	VCPU_ITEM_MSRS,    /* struct kvm_msr_entry, `size` bytes each */
 	VCPU_ITEM_CHIP,    /* struct kvm_irqchip of number `chip` */
@@ -18,6 +19,7 @@ struct vcpu_state_item {
 	uint16_t id;      /* on the wire, never reused */
 	uint8_t restore;  /* position in the order of restoring, counted apart for vCPUs and VM */
 	bool of_vm;
+	bool optional;    /* may be missing on either side */
 	enum vcpu_item_kind kind;
 	const char *name;
 	unsigned long get, set;
