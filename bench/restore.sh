@@ -3,7 +3,8 @@
 #
 # make bench-restore: starts from a snapshot beside the least they could cost (bench/restore.c says what is measured). Runs on any
 # /dev/kvm, in the lab where there is none. Last line:
-#   restore floor_ratio=... warm_ratio=... warm_growth=... clones_per_s=... idle_clone_mib=... fork100_ms=...
+#   restore floor_ratio=... warm_ratio=... warm_growth=... clones_per_s=... idle_clone_mib=... fork100_ms=... qemu_ratio=...
+# The last one needs a full KVM (a Linux guest): unknown without.
 #
 # Environment: B (build directory), RUNS (15), CLONES (100).
 set -eu
@@ -22,4 +23,10 @@ fi
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/bench-restore.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 echo "# $runs runs each, $clones clones"
-"$build/bench/restore" "$work" "$runs" "$clones"
+"$build/bench/restore" "$work" "$runs" "$clones" | tee "$work/own"
+ratio=unknown
+if [ -n "${LAB:-}" ] || [ -d /sys/module/kvm_intel ] || [ -d /sys/module/kvm_amd ]; then
+	T=$work B=$build RUNS=$runs "$top/bench/restore_qemu.py" | tee "$work/qemu"
+	ratio=$(sed -n 's/^restore_qemu ratio=//p' "$work/qemu")
+fi
+echo "$(tail -n 1 "$work/own") qemu_ratio=$ratio"

@@ -112,7 +112,7 @@ static void give_up(struct snapshots *s, const struct err *why)
 
 void snapshots_on_loaded(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	int r = t->status;
 
 	ram_image_close(s->loading);
@@ -193,7 +193,7 @@ static int fill(struct snapshots *s, struct request *q, struct ram_image *image,
 		s->loading_state = *f;
 		*f = (struct state_file){ 0 };
 		s->loading = image;
-		s->take = (struct snapshot_take){ .err = ERR_INIT };
+		s->take = (struct snapshots_take){ .err = ERR_INIT };
 		atomic_store(&s->phase, SNAPSHOT_LOADING);
 		workers_begin(&s->lead, fill_memory, s);
 		return 1;

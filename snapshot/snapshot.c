@@ -126,7 +126,7 @@ void snapshots_close_chain(struct snapshots *s)
 		fd_close(s->chain_fd[--s->nchain]);
 }
 
-void snapshot_take_free(struct snapshot_take *t)
+void snapshots_take_free(struct snapshots_take *t)
 {
 	ram_writer_free(t->writer);
 	t->writer = NULL;
@@ -153,7 +153,7 @@ void snapshots_finish(struct snapshots *s)
 	workers_finish(&s->workers);
 	workers_finish(&s->server);
 	if (atomic_load(&s->phase) != SNAPSHOT_IDLE && atomic_load(&s->phase) != SNAPSHOT_LOADING)
-		snapshot_take_free(&s->take);
+		snapshots_take_free(&s->take);
 	ram_image_close(s->loading);
 	snapshots_close_chain(s);
 	state_file_close(&s->loading_state);

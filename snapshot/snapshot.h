@@ -29,7 +29,7 @@
 #include "vmm/control.h"
 #include "vmm/workers.h"
 
-enum { SNAPSHOT_DISKS_MAX = 8 };
+enum { SNAPSHOTS_DISKS_MAX = 8 };
 
 enum snapshot_phase {
 	SNAPSHOT_IDLE,
@@ -42,13 +42,13 @@ enum snapshot_phase {
 struct block_sealing;
 
 /* One being taken. */
-struct snapshot_take {
+struct snapshots_take {
 	uint32_t flags;          /* enum control_snapshot_flag */
 	bool was_running;
 	int state_fd, data_fd, index_fd;
-	int top_data[SNAPSHOT_DISKS_MAX], top_index[SNAPSHOT_DISKS_MAX];
-	struct device *disk[SNAPSHOT_DISKS_MAX];
-	struct block_sealing *sealing[SNAPSHOT_DISKS_MAX];
+	int top_data[SNAPSHOTS_DISKS_MAX], top_index[SNAPSHOTS_DISKS_MAX];
+	struct device *disk[SNAPSHOTS_DISKS_MAX];
+	struct block_sealing *sealing[SNAPSHOTS_DISKS_MAX];
 	uint32_t ndisks;
 	struct ram_id id, parent;
 	struct ram_writer *writer;
@@ -67,7 +67,7 @@ struct snapshots {
 	struct workers lead, workers, server; /* server: only in a machine that waits for a restore */
 	struct loop_fd lead_done;
 	_Atomic int phase;       /* enum snapshot_phase; written by main */
-	struct snapshot_take take;
+	struct snapshots_take take;
 	/* Dirty pages of rounds: bits of pages, (mem_pages + 63) / 64 words. */
 	uint64_t *dirty;         /* what has to be copied next */
 	uint64_t *since;         /* all that was taken from the logs since the last snapshot that succeeded */
@@ -97,7 +97,7 @@ void snapshots_hooks(struct snapshots *s, struct control_snapshot_hooks *ret);
 void snapshots_finish(struct snapshots *s);
 
 /* ---- shared by take.c and load.c ---- */
-void snapshot_take_free(struct snapshot_take *t); /* what one holds */
+void snapshots_take_free(struct snapshots_take *t); /* what one holds */
 void snapshots_close_chain(struct snapshots *s);
 void snapshots_on_loaded(struct snapshots *s); /* main: memory is full, go on with the restore */
 int snapshots_track(struct snapshots *s, struct err *err); /* switch the logs on and forget what they hold */

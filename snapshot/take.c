@@ -33,7 +33,7 @@ enum {
  * in between took from the logs. */
 static uint64_t collect(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	uint64_t n = snapshots_collect(s, &t->err);
 
 	if (n == UINT64_MAX || !(t->flags & CONTROL_SNAPSHOT_DIFF) || t->rounds > 0)
@@ -49,7 +49,7 @@ static uint64_t collect(struct snapshots *s)
 static void precopy(void *opaque, unsigned i)
 {
 	struct snapshots *s = opaque;
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	uint64_t left = UINT64_MAX;
 	int r = 0;
 
@@ -81,7 +81,7 @@ static void precopy(void *opaque, unsigned i)
 static void final(void *opaque, unsigned i)
 {
 	struct snapshots *s = opaque;
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 
 	(void)i;
 	t->status = ram_writer_put(t->writer, &s->workers, s->dirty, &t->err);
@@ -90,7 +90,7 @@ static void final(void *opaque, unsigned i)
 static void finish(void *opaque, unsigned i)
 {
 	struct snapshots *s = opaque;
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	int r;
 
 	(void)i;
@@ -116,7 +116,7 @@ static void id_values(const struct ram_id *id, uint64_t *ret)
 
 static void answer(struct snapshots *s, int status)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	uint64_t v[CONTROL_NVALUES] = { 0 };
 
 	if (status == 0) {
@@ -129,7 +129,7 @@ static void answer(struct snapshots *s, int status)
 		v[CONTROL_SV_RAM_BYTES] = t->stats.bytes;
 		v[CONTROL_SV_FINAL_PAGES] = t->final_pages;
 	}
-	snapshot_take_free(t);
+	snapshots_take_free(t);
 	atomic_store(&s->phase, SNAPSHOT_IDLE);
 	control_complete(s->control, status, v, ARRAY_SIZE(v), status < 0 ? t->err.text : NULL);
 }
@@ -154,7 +154,7 @@ static void fail(struct snapshots *s)
 
 static void done(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	bool stop = t->flags & CONTROL_SNAPSHOT_STOP;
 
 	/* The next diff begins at the cut: what was written after it is in the logs. */
@@ -172,7 +172,7 @@ static void done(struct snapshots *s)
 
 static int seal_disks(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	int r = 0;
 
 	for (uint32_t d = 0; d < t->ndisks && r == 0; d++) {
@@ -192,7 +192,7 @@ static int seal_disks(struct snapshots *s)
 /* Everything that must be of one moment. */
 static int cut(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	uint64_t n;
 	int r = 0;
 
@@ -217,7 +217,7 @@ static void begin_phase(struct snapshots *s, enum snapshot_phase phase, workers_
 
 void snapshots_take_step(struct snapshots *s)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 
 	if (t->status < 0) {
 		fail(s);
@@ -251,7 +251,7 @@ void snapshots_take_step(struct snapshots *s)
 /* Which disks go into a snapshot: those of layers that can be written. Others must be read-only. */
 static int find_disks(struct snapshots *s, struct err *err)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 
 	for (size_t i = 0; i < s->machine->ndevices; i++) {
 		struct device *d = s->machine->device[i];
@@ -261,8 +261,8 @@ static int find_disks(struct snapshots *s, struct err *err)
 			continue;
 		if (!block_is_layers(b))
 			return err_set(err, -ENOTSUP, "%s is written in place and cannot be part of a snapshot", d->name);
-		if (t->ndisks == SNAPSHOT_DISKS_MAX)
-			return err_set(err, -ENOSPC, "more than %d disks", SNAPSHOT_DISKS_MAX);
+		if (t->ndisks == SNAPSHOTS_DISKS_MAX)
+			return err_set(err, -ENOSPC, "more than %d disks", SNAPSHOTS_DISKS_MAX);
 		t->disk[t->ndisks++] = d;
 	}
 	return 0;
@@ -270,7 +270,7 @@ static int find_disks(struct snapshots *s, struct err *err)
 
 static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds, struct err *err)
 {
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	const uint64_t known = CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_STOP | CONTROL_SNAPSHOT_TRACK;
 	int r;
 
@@ -290,7 +290,7 @@ static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds
 	return 0;
 }
 
-static int take_descriptors(struct snapshot_take *t, int *fds)
+static int take_descriptors(struct snapshots_take *t, int *fds)
 {
 	t->state_fd = TAKE_FD(fds[0]);
 	t->data_fd = TAKE_FD(fds[1]);
@@ -305,10 +305,10 @@ static int take_descriptors(struct snapshot_take *t, int *fds)
 int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err)
 {
 	struct snapshots *s = opaque;
-	struct snapshot_take *t = &s->take;
+	struct snapshots_take *t = &s->take;
 	int r;
 
-	*t = (struct snapshot_take){ .flags = (uint32_t)arg[0], .was_running = s->vm->state == VM_RUNNING, .err = ERR_INIT,
+	*t = (struct snapshots_take){ .flags = (uint32_t)arg[0], .was_running = s->vm->state == VM_RUNNING, .err = ERR_INIT,
 				     .start_ns = loop_now_ns(), .state_fd = -1, .data_fd = -1, .index_fd = -1 };
 	r = check_request(s, arg, nfds, err);
 	if (r < 0)
@@ -328,7 +328,7 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 
 	r = ram_writer_new(&c, &t->writer, err);
 	if (r < 0) {
-		snapshot_take_free(t);
+		snapshots_take_free(t);
 		return r;
 	}
 	begin_phase(s, SNAPSHOT_PRECOPY, precopy);
