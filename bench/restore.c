@@ -3,6 +3,7 @@
  * Starts from a snapshot beside the least they could cost: bench/restore.sh runs it on any /dev/kvm.
  *
  *   restore WORKDIR RUNS CLONES
+ *   restore soak WORKDIR CYCLES   restore, hear, discard, again and again (bench/soak.py counts what stays)
  *
  * The guest is a payload: it says 'A' when it boots and 'B' when it sees a new generation id, which a restore gives it; its byte on
  * the serial port is the end of a measurement. Measured, medians of RUNS each, taken in turn:
@@ -18,6 +19,7 @@
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -278,8 +280,29 @@ static void bench_growth(const struct bench *b, double *ret_growth, double *ret_
 	*ret_floor_growth = floor_ms[n - 1] / floor_ms[0];
 }
 
+static int soak(const struct bench *b, int cycles)
+{
+	struct snap s;
+
+	make_snapshot(b, 64, 0, &s);
+	for (int i = 0; i < cycles; i++) {
+		struct monitor m;
+
+		start_shell(b, &s, &m);
+		fill_shell(&s, &m, CONTROL_RESTORE_MAP);
+		monitor_hear(&m, 'B');
+		monitor_end(&m);
+	}
+	for (int k = 0; k < FILES; k++) {
+		close(s.fd[k]);
+		unlink(s.path[k]);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	bool soaking = argc > 1 && strcmp(argv[1], "soak") == 0;
 	double floor_ms[RUNS_MAX], cold[RUNS_MAX], warm[RUNS_MAX], f, c, w, growth, cold_growth, floor_growth, per_s, mib, fork_ms;
 	struct bench b;
 	struct snap s;
@@ -287,12 +310,14 @@ int main(int argc, char **argv)
 
 	if (argc != 4)
 		return 1;
-	b = (struct bench){ .work = argv[1], .runs = MIN(atoi(argv[2]), (int)RUNS_MAX), .clones = MIN(atoi(argv[3]), (int)CLONES_MAX) };
+	b = (struct bench){ .work = argv[1 + soaking], .runs = MIN(atoi(argv[2]), (int)RUNS_MAX), .clones = MIN(atoi(argv[3]), (int)CLONES_MAX) };
 	snprintf(b.kernel, sizeof(b.kernel), "%s/payload", b.work);
 	snprintf(b.floor, sizeof(b.floor), "%s", argv[0]);
 	slash = strrchr(b.floor, '/');
 	snprintf(slash + 1, sizeof(b.floor) - (size_t)(slash + 1 - b.floor), "floor");
 	monitor_write_payload(b.kernel, bench_payload_begin, (size_t)(bench_payload_end - bench_payload_begin));
+	if (soaking)
+		return soak(&b, atoi(argv[3]));
 	make_snapshot(&b, 128, 0, &s);
 	for (int i = 0; i < b.runs; i++) {
 		floor_ms[i] = run_floor(&b, &s);

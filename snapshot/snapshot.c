@@ -62,6 +62,13 @@ int snapshots_start(struct snapshots *s, struct err *err)
 		r = workers_start(&s->workers, s->vm, workers_default(), "work", err);
 	if (r == 0 && s->restorable)
 		r = workers_start(&s->server, s->vm, 1, "page", err);
+	/* They begin beside one another. */
+	if (r == 0)
+		r = workers_ready(&s->lead, err);
+	if (r == 0)
+		r = workers_ready(&s->workers, err);
+	if (r == 0 && s->restorable)
+		r = workers_ready(&s->server, err);
 	if (r < 0)
 		return r;
 	r = loop_add(&s->vm->loop, &s->lead_done, s->lead.done_fd, EPOLLIN, on_lead_done);

@@ -130,16 +130,23 @@ int workers_start(struct workers *w, struct vm *vm, unsigned n, const char *name
 	pthread_cond_init(&w->work, NULL);
 	pthread_cond_init(&w->idle, NULL);
 	r = make_threads(w, n);
-	wait_idle(w);
-	if (r == 0 && !w->failed)
+	if (r == 0)
 		return 0;
 	workers_finish(w);
-	return err_errno(err, r < 0 ? r : -EPERM, "start %u worker threads", n);
+	return err_errno(err, r, "start %u worker threads", n);
+}
+
+int workers_ready(struct workers *w, struct err *err)
+{
+	wait_idle(w);
+	return w->failed ? err_set(err, -EPERM, "worker threads '%s' cannot be isolated", w->name) : 0;
 }
 
 void workers_begin(struct workers *w, workers_fn *fn, void *arg)
 {
 	pthread_mutex_lock(&w->lock);
+	while (w->busy > 0) /* they are just beginning */
+		pthread_cond_wait(&w->idle, &w->lock);
 	w->fn = fn;
 	w->arg = arg;
 	w->busy = w->n;

@@ -38,8 +38,10 @@ struct workers {
 	char name[8];
 };
 
-/* n (1..WORKERS_MAX) threads named NAME0.. ; returns when all are isolated. vm may be NULL. */
+/* n (1..WORKERS_MAX) threads named NAME0.. ; vm may be NULL. */
 int workers_start(struct workers *w, struct vm *vm, unsigned n, const char *name, struct err *err);
+/* Until all have begun and are isolated. Before the first work and before the guest runs. */
+int workers_ready(struct workers *w, struct err *err);
 void workers_begin(struct workers *w, workers_fn *fn, void *arg);
 void workers_wait(struct workers *w); /* also empties done_fd */
 void workers_run(struct workers *w, workers_fn *fn, void *arg);

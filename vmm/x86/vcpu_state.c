@@ -188,6 +188,17 @@ static int get_msrs(struct work *w, int fd)
 	return (int)(kept * sizeof(e[0]));
 }
 
+/* KVM of some versions leaves `nent` as it was asked for: what it did not fill is zero. */
+static uint32_t cpuid_used(const struct kvm_cpuid2 *c)
+{
+	static const struct kvm_cpuid_entry2 none;
+	uint32_t n = MIN(c->nent, (uint32_t)ARCH_CPUID_MAX);
+
+	while (n > 1 && memcmp(&c->entries[n - 1], &none, sizeof(none)) == 0)
+		n--;
+	return n;
+}
+
 /* Leave the payload in w->buf and set *ret to it: its length or -errno. */
 static int get_item(struct work *w, const struct vcpu_state_item *it, int fd, const void **ret)
 {
@@ -224,7 +235,7 @@ static int get_item(struct work *w, const struct vcpu_state_item *it, int fd, co
 		w->buf.cpuid.nent = ARCH_CPUID_MAX;
 		r = ioctl(fd, KVM_GET_CPUID2, &w->buf.cpuid);
 		*ret = w->buf.cpuid.entries;
-		return r < 0 ? -errno : (int)(w->buf.cpuid.nent * it->size);
+		return r < 0 ? -errno : (int)(cpuid_used(&w->buf.cpuid) * it->size);
 	case VCPU_ITEM_MSRS:
 		*ret = w->buf.msrs.entries;
 		return get_msrs(w, fd);
