@@ -74,6 +74,7 @@ static int take_frame(struct pump *p, const struct agent_received *f, struct err
 	case AGENT_SIGNAL:
 	case AGENT_WINSIZE:
 	case AGENT_DATA:
+	case AGENT_ACK:
 		break;
 	}
 	return err_set(err, -EPROTO, "the agent sent a frame of type %u during exec", f->type);

@@ -19,6 +19,7 @@ void channel_init(struct channel *c, int fd, struct channel_progress *progress)
 	c->fd = fd;
 	c->progress = progress;
 	c->have = c->taken = 0;
+	c->reset = false;
 	fd_set_nonblock(fd, 1);
 }
 
@@ -76,6 +77,21 @@ ssize_t channel_read_request(struct channel *c, struct err *err)
 	}
 }
 
+/*
+ * After a transport reset a vsock socket says ENOTCONN (or ECONNRESET to one who waits); after the peer's close it says end of
+ * file and EPIPE. A Unix socket whose peer left with bytes unread says EPIPE too, but knows of the reset.
+ */
+void channel_note_failure(struct channel *c, int code)
+{
+	int pending = 0;
+	socklen_t len = sizeof(pending);
+
+	if (code == -EPIPE && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &pending, &len) == 0)
+		c->reset |= pending != 0;
+	else
+		c->reset |= code != -EPIPE;
+}
+
 bool channel_has_input(const struct channel *c)
 {
 	return c->taken < c->have;
@@ -100,8 +116,10 @@ int channel_receive_frame(struct channel *c, struct frame_reader *f, struct err 
 			return 0;
 		if (got == 0 || got == -EPIPE)
 			return err_set(err, -ECONNRESET, "the host closed the connection");
-		if (got < 0)
+		if (got < 0) {
+			channel_note_failure(c, (int)got);
 			return err_errno(err, (int)got, "receive");
+		}
 		rc = frame_reader_commit(f, (size_t)got, err);
 		if (rc != 0)
 			return rc;
@@ -218,6 +236,7 @@ const char *channel_error_code(int code)
 	case ENFILE: return "limit";
 	case ENOMEM:
 	case EAGAIN: return "no-memory";
+	case ESTALE: return "stale";
 	default: return "failed";
 	}
 }

@@ -33,6 +33,7 @@ struct channel_progress {
 struct channel {
 	int fd; /* owned; non-blocking */
 	struct channel_progress *progress;
+	bool reset; /* the connection broke, as all of them do when the VM is restored: nobody has closed it */
 	size_t have, taken; /* bytes in `text`, and of these the ones already given out */
 	char text[AGENT_REQUEST_MAX];
 };
@@ -42,10 +43,14 @@ void channel_init(struct channel *c, int fd, struct channel_progress *progress);
 /* The request line without its newline, in c->text. Its length, -ECONNRESET when the host went away, or -errno. */
 ssize_t channel_read_request(struct channel *c, struct err *err);
 
+/* A system call on the connection failed with `code`: was it closed, or did it break? Sets `reset`. */
+void channel_note_failure(struct channel *c, int code);
+
 /* Bytes that came with the request wait in the buffer, so poll would not tell of them. */
 bool channel_has_input(const struct channel *c);
 
-/* Take what is there. 1: a frame is complete in f, 0: nothing more now, -ECONNRESET: end of file, -EPROTO: violation. */
+/* Take what is there. 1: a frame is complete in f, 0: nothing more now, -ECONNRESET: end of file, -EPROTO: violation; another -errno
+ * or `reset`: the connection broke. */
 int channel_receive_frame(struct channel *c, struct frame_reader *f, struct err *err);
 int channel_wait_frame(struct channel *c, struct frame_reader *f, struct err *err); /* 0 or as above */
 

@@ -159,7 +159,7 @@ static void take_output(struct command *c, uint8_t type)
 	if (*fd < 0)
 		return;
 	if (!outq_can_read(&c->out)) {
-		if (c->connected)
+		if (c->connected || c->resume)
 			return;
 		outq_drop(&c->out);
 	}
@@ -272,13 +272,16 @@ static int send_output(struct handler *h)
 			n = 0;
 	}
 	note_progress(h);
+	if (n < 0 && n != -EAGAIN)
+		channel_note_failure(&h->channel, (int)n);
 	return n < 0 ? (int)n : 0;
 }
 
 static unsigned allowed_frames(const struct command *c)
 {
 	return 1u << AGENT_SIGNAL | 1u << AGENT_WINSIZE | 1u << AGENT_STDOUT | 1u << AGENT_STDERR |
-	       (c->stdin_allowed && !c->input_ended ? 1u << AGENT_STDIN : 0) | (c->detached ? 1u << AGENT_EXIT : 0);
+	       (c->stdin_allowed && !c->input_ended ? 1u << AGENT_STDIN : 0) |
+	       (c->detached || c->resume ? 1u << AGENT_EXIT : 0) | (c->resume ? 1u << AGENT_ACK : 0);
 }
 
 static size_t window(const struct command *c)
@@ -302,8 +305,9 @@ void command_disconnect(struct handler *h)
 	h->channel.fd = fd_close(h->channel.fd);
 	c->connected = false;
 	c->credit_len = c->credit_sent = 0;
-	outq_rewind(&c->out);
-	if (c->exit_queued && !outq_pending(&c->out)) { /* it may not have arrived */
+	if (!c->resume) /* else attach says from where on */
+		outq_rewind(&c->out);
+	if (!c->resume && c->exit_queued && !outq_pending(&c->out)) { /* it may not have arrived */
 		if (!c->tty)
 			outq_put(&c->out, AGENT_STDERR, NULL, 0);
 		outq_put(&c->out, AGENT_STDOUT, NULL, 0);
@@ -311,7 +315,7 @@ void command_disconnect(struct handler *h)
 	}
 	atomic_store(&h->slot->progress.torn, false);
 	atomic_store(&h->slot->command.attached, false);
-	supervisor_tell(h->supervisor, SUPERVISOR_DROP);
+	supervisor_tell(h->supervisor, c->resume ? SUPERVISOR_ORPHAN : SUPERVISOR_DROP);
 }
 
 /* The host is gone. -ECONNRESET ends the handler, 0 goes on without a host. */
@@ -319,7 +323,7 @@ static int lost_host(struct handler *h)
 {
 	struct command *c = &h->u.command;
 
-	if (c->detached) {
+	if (c->detached || (c->resume && h->channel.reset)) {
 		command_disconnect(h);
 		return 0;
 	}
@@ -366,6 +370,7 @@ static int on_frame(struct handler *h)
 			return err_set(&h->err, -EPROTO, "STDIN of %u bytes is beyond the window of %zu", f->length, window(c));
 		} else {
 			ring_write(&c->input, f->payload, f->length);
+			c->input_taken += f->length;
 			if (c->io.in < 0)
 				drop_input(c);
 		}
@@ -388,6 +393,10 @@ static int on_frame(struct handler *h)
 		end_stream(c, AGENT_STDOUT);
 		return 0;
 	case AGENT_STDERR: end_stream(c, AGENT_STDERR); return 0;
+	case AGENT_ACK:
+		if (outq_take(&c->out, le64_load(f->payload)) < 0)
+			return err_set(&h->err, -EPROTO, "ACK of %llu bytes: that many were not sent", (unsigned long long)le64_load(f->payload));
+		return 0;
 	case AGENT_EXIT:
 		if (!c->exit_queued || outq_pending(&c->out))
 			return err_set(&h->err, -EPROTO, "EXIT from the host before it was sent one");
@@ -416,13 +425,32 @@ static int on_host(struct handler *h)
 	return rc < 0 ? lost_host(h) : 0;
 }
 
-/* Another connection for a detached command. The old one hears of it if that needs no waiting. */
-static void on_connection(struct handler *h, int fd)
+/* The connection was for nothing; the command goes on. */
+static void refuse_connection(int fd, int code, const char *text)
+{
+	char buf[AGENT_REPLY_MAX];
+	size_t n = channel_format_error(buf, code, text);
+
+	if (send(fd, buf, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		errno = 0;
+	shutdown(fd, SHUT_RDWR);
+	close(fd);
+}
+
+/*
+ * Another connection for a command that outlives its own; `received` matters for one that is resumed. The old one hears of it if that
+ * needs no waiting. A host that has more output than was ever sent to it has it from a later moment than this guest is at.
+ */
+static void on_connection(struct handler *h, int fd, uint64_t received)
 {
 	struct command *c = &h->u.command;
 	char buf[AGENT_REPLY_MAX];
 	struct json_writer w;
 
+	if (c->resume && outq_take(&c->out, received) < 0) {
+		refuse_connection(fd, -ESTALE, "the output that is to be continued is not the one that this command has");
+		return;
+	}
 	if (c->connected) {
 		size_t n = channel_format_error_frame(buf, -EBUSY, "another client attached");
 
@@ -433,6 +461,7 @@ static void on_connection(struct handler *h, int fd)
 	}
 	channel_init(&h->channel, fd, &h->slot->progress);
 	c->uncredited = 0;
+	outq_rewind(&c->out);
 	channel_answer_begin(&w, buf);
 	json_write_uint(&w, "id", atomic_load(&h->slot->command.id));
 	json_write_int(&w, "pid", c->group);
@@ -440,11 +469,14 @@ static void on_connection(struct handler *h, int fd)
 	json_write_bool(&w, "stdin", c->stdin_allowed && !c->input_ended);
 	json_write_uint(&w, "stdin_window", window(c));
 	json_write_uint(&w, "lost", c->out.lost);
+	if (c->resume)
+		json_write_uint(&w, "stdin_taken", c->input_taken);
 	if (channel_answer_end(&h->channel, &w) < 0) {
 		h->channel.fd = fd_close(h->channel.fd);
 		return;
 	}
 	c->out.lost = 0;
+	atomic_store(&h->slot->command.detached, c->detached);
 	command_connected(h);
 }
 
@@ -461,11 +493,13 @@ static int on_supervisor(struct handler *h)
 	}
 	if (rc == 0)
 		return 0;
-	if (m.type == SUPERVISOR_CONNECTION && fd >= 0 && c->detached) {
-		on_connection(h, TAKE_FD(fd));
+	if (m.type == SUPERVISOR_CONNECTION && fd >= 0 && (m.value ? c->resume : c->detached)) {
+		on_connection(h, TAKE_FD(fd), m.received);
 	} else if (m.type == SUPERVISOR_SIGNAL) {
 		signal_command(c, m.value);
-	} else if (m.type == SUPERVISOR_QUIT && c->exit_queued && !c->connected) {
+	} else if (m.type == SUPERVISOR_QUIT && !c->connected && (c->exit_queued || c->resume)) {
+		if (!c->exit_queued)
+			kill_all(c);
 		rc = -ECONNRESET;
 	}
 	fd_close(fd);
@@ -490,7 +524,7 @@ static int poll_timeout(const struct command *c)
 static void set_polls(const struct handler *h, struct pollfd p[POLLS])
 {
 	const struct command *c = &h->u.command;
-	bool room = !c->connected || outq_can_read(&c->out);
+	bool room = outq_can_read(&c->out) || (!c->connected && !c->resume);
 	bool output = outq_pending(&c->out) || c->credit_len > 0 || c->uncredited >= CREDIT_STEP;
 
 	p[HOST] = (struct pollfd){ .fd = c->connected ? h->channel.fd : -1, .events = (short)(POLLIN | (output ? POLLOUT : 0)) };
@@ -547,10 +581,10 @@ static int step(struct handler *h)
 	return 0;
 }
 
-/* EXIT is out, and for a detached command the host has said that it has it. */
+/* EXIT is out, and for a command that outlives its connection the host has said that it has it. */
 static bool is_over(const struct command *c)
 {
-	if (c->detached)
+	if (c->detached || c->resume)
 		return c->exit_taken;
 	return c->exit_queued && !outq_pending(&c->out) && c->credit_len == 0;
 }

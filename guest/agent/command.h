@@ -9,6 +9,10 @@
  * The end: the command's own process has ended; what it had written by then has been read (counted once, at that
  * moment); other holders of its streams get COMMAND_DRAIN_MS more. Then the ends of the streams and EXIT go out.
  *
+ * A command with "resume" outlives a connection that breaks, as all do when the VM is restored, but not one that is closed.
+ * Its output stays in the ring until the host has acknowledged it, and the ring being full stops it like any slow reader; attach
+ * tells from where on to send it again, and how much of stdin had come. While nobody is connected it counts as a detached command.
+ *
  * A detached command outlives its connection. Its handler waits for others that the supervisor passes on (attach), and, once the command
  * has ended, keeps output and exit until a host has said that it has them, or the supervisor says QUIT.
  */
@@ -39,12 +43,13 @@ struct command {
 	bool running;    /* that process has not been reaped */
 	int status;      /* of waitpid, then */
 	bool killed;     /* by us: SIGKILL is not the OOM killer's */
-	bool tty, stdin_allowed, detached;
+	bool tty, stdin_allowed, detached, resume;
 
 	/* stdin */
 	struct ring input;
 	unsigned char input_buf[AGENT_STDIN_WINDOW];
 	size_t uncredited; /* bytes gone from the ring that the host does not know of */
+	uint64_t input_taken; /* bytes of STDIN since the beginning */
 	bool input_ended;
 	char last_input;
 

@@ -56,6 +56,7 @@ static uint64_t enlist(struct handler *h)
 	atomic_store(&e->ended, false);
 	atomic_store(&e->tty, h->request.tty);
 	atomic_store(&e->detached, h->request.detach);
+	atomic_store(&e->resume, h->request.resume);
 	atomic_store(&e->uid, h->u.command.user.uid);
 	atomic_store(&e->started_ms, agent_now_ms());
 	atomic_store(&e->id, id);
@@ -83,10 +84,12 @@ static int prepare(struct handler *h)
 	c->tty = r->tty;
 	c->stdin_allowed = r->stdin_open;
 	c->detached = r->detach;
+	c->resume = r->resume != 0;
 	c->grace_ms = r->grace_ms;
 	c->err_ended = r->tty;
 	ring_init(&c->input, c->input_buf, sizeof(c->input_buf));
 	outq_init(&c->out);
+	c->out.keep = c->resume;
 	snprintf(self, sizeof(self), "%u:%u", geteuid(), getegid()); /* root, but in tests */
 	rc = user_lookup("/etc/passwd", "/etc/group", r->user ? r->user : self, &c->user, &h->err);
 	if (rc < 0)
@@ -150,6 +153,8 @@ static int answer(struct handler *h)
 	json_write_uint(&w, "id", atomic_load(&h->slot->command.id));
 	json_write_int(&w, "pid", h->u.command.group);
 	json_write_uint(&w, "stdin_window", AGENT_STDIN_WINDOW);
+	if (h->u.command.resume)
+		json_write_bool(&w, "resume", true);
 	return channel_answer_end(&h->channel, &w);
 }
 
@@ -195,13 +200,17 @@ static struct agent_command *find(struct handler *h, uint64_t id)
 
 int command_attach(struct handler *h)
 {
-	struct supervisor_message m = { .type = SUPERVISOR_ATTACH, .id = (uint64_t)h->request.id };
+	const struct request *r = &h->request;
+	struct supervisor_message m = { .type = SUPERVISOR_ATTACH, .value = r->resume != 0, .id = (uint64_t)r->id,
+					.received = (uint64_t)r->received };
 	struct agent_command *e = find(h, m.id);
 	int rc;
 
 	if (!e)
 		return err_set(&h->err, -ENOENT, "command %llu: there is none", (unsigned long long)m.id);
-	if (!atomic_load(&e->detached))
+	if (r->resume && atomic_load(&e->resume) != r->resume)
+		return err_set(&h->err, -ESTALE, "command %llu is another one than the one to be resumed", (unsigned long long)m.id);
+	if (!r->resume && (!atomic_load(&e->detached) || atomic_load(&e->resume)))
 		return err_set(&h->err, -EPERM, "command %llu was not started with 'detach'", (unsigned long long)m.id);
 	if (channel_has_input(&h->channel))
 		return err_set(&h->err, -EPROTO, "attach: frames must wait for the answer");

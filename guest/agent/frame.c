@@ -37,7 +37,7 @@ static int check_header(struct frame_reader *f, struct err *err)
 		return err_set(err, -EPROTO, "frame of type %u does not belong to this operation", type);
 	if (type == AGENT_SIGNAL)
 		min = max = 4;
-	else if (type == AGENT_WINSIZE)
+	else if (type == AGENT_WINSIZE || type == AGENT_ACK)
 		min = max = 8;
 	else if (type == AGENT_STDOUT || type == AGENT_STDERR || type == AGENT_EXIT)
 		max = 0; /* "nobody reads it any more", "I have it" */

@@ -12,8 +12,9 @@
 void outq_init(struct outq *q)
 {
 	ring_init(&q->ring, q->buf, sizeof(q->buf));
-	q->sent = 0;
-	q->lost = 0;
+	q->sent = q->whole = 0;
+	q->taken = q->lost = 0;
+	q->keep = false;
 }
 
 static size_t room(const struct outq *q)
@@ -60,21 +61,29 @@ void outq_put(struct outq *q, uint8_t type, const void *payload, size_t n)
 		ring_write(&q->ring, payload, n);
 }
 
-static struct agent_frame head(const struct outq *q)
+/* Length of the frame that begins `at` bytes from the head. */
+static size_t frame_at(const struct outq *q, size_t at)
 {
 	struct agent_frame h;
 
-	ring_load(&q->ring, 0, &h, sizeof(h));
-	return h;
+	ring_load(&q->ring, at, &h, sizeof(h));
+	return sizeof(h) + le32_get(h.length);
+}
+
+static void consume(struct outq *q, size_t n)
+{
+	ring_consume(&q->ring, n);
+	q->taken += n;
 }
 
 void outq_drop(struct outq *q)
 {
 	outq_rewind(q);
 	while (!outq_can_read(q)) {
-		struct agent_frame h = head(q);
+		struct agent_frame h;
 
-		ring_consume(&q->ring, sizeof(h) + le32_get(h.length));
+		ring_load(&q->ring, 0, &h, sizeof(h));
+		consume(q, sizeof(h) + le32_get(h.length));
 		q->lost += le32_get(h.length);
 		if (le32_get(h.length) == 0) /* the end of a stream is never lost, it only moves back */
 			outq_put(q, h.type, NULL, 0);
@@ -83,41 +92,55 @@ void outq_drop(struct outq *q)
 
 bool outq_pending(const struct outq *q)
 {
-	return q->ring.len > 0;
+	return q->sent < q->ring.len;
 }
 
 bool outq_mid_frame(const struct outq *q)
 {
-	return q->sent > 0;
+	return q->sent > q->whole;
 }
 
 ssize_t outq_send(struct outq *q, int fd, bool one)
 {
-	size_t left = one ? sizeof(struct agent_frame) + le32_get(head(q).length) : q->ring.len;
+	size_t end = one ? q->whole + frame_at(q, q->whole) : q->ring.len;
 	struct iovec iov[2];
 	struct msghdr m = { .msg_iov = iov };
 	ssize_t n;
 
-	m.msg_iovlen = (size_t)ring_iov(&q->ring, q->sent, left - q->sent, iov);
+	m.msg_iovlen = (size_t)ring_iov(&q->ring, q->sent, end - q->sent, iov);
 	do
 		n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return -errno;
-	left = q->sent + (size_t)n;
-	while (left > 0) {
-		size_t frame = sizeof(struct agent_frame) + le32_get(head(q).length);
-
-		if (left < frame)
-			break;
-		ring_consume(&q->ring, frame);
-		left -= frame;
+	q->sent += (size_t)n;
+	while (q->whole < q->sent && q->whole + frame_at(q, q->whole) <= q->sent)
+		q->whole += frame_at(q, q->whole);
+	if (!q->keep) {
+		consume(q, q->whole);
+		q->sent -= q->whole;
+		q->whole = 0;
 	}
-	q->sent = left;
 	return n;
+}
+
+int outq_take(struct outq *q, uint64_t total)
+{
+	size_t n = 0;
+
+	if (total < q->taken || total - q->taken > q->whole)
+		return -ERANGE;
+	while (n < total - q->taken)
+		n += frame_at(q, n);
+	if (n != total - q->taken)
+		return -ERANGE;
+	consume(q, n);
+	q->sent -= n;
+	q->whole -= n;
+	return 0;
 }
 
 void outq_rewind(struct outq *q)
 {
-	q->sent = 0;
+	q->sent = q->whole = 0;
 }

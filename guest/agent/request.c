@@ -47,6 +47,8 @@ static const struct field fields[] = {
 	INT(timeout_ms, 0, INT32_MAX, OP(EXEC)),
 	INT(grace_ms, 0, 600000, OP(EXEC) | OP(POWEROFF) | OP(REBOOT)),
 	INT(id, 1, INT64_MAX, OP(ATTACH) | OP(KILL)),
+	INT(resume, 1, INT64_MAX, OP(EXEC) | OP(ATTACH)),
+	INT(received, 0, INT64_MAX, OP(ATTACH)),
 	INT(signal, 1, 64, OP(KILL)),
 	STRING(path, OP(STAT) | OP(PUT) | OP(GET)),
 	STRING(name, OP(GET)),
@@ -268,9 +270,14 @@ static int check_op(struct request *r, struct err *err)
 			return err_set(err, -EINVAL, "request: the first entry of 'argv', the program, is empty");
 		if (!r->attach && !r->detach)
 			return err_set(err, -EINVAL, "request: 'attach' can be false only with 'detach'");
+		if (r->resume && r->detach)
+			return err_set(err, -EINVAL, "request: 'detach' and 'resume' exclude each other");
 		return check_path(r->cwd, "cwd", err);
 	case REQUEST_CONFIGURE: return check_configure(r, err);
-	case REQUEST_ATTACH: return r->id ? 0 : need(NULL, "id", err);
+	case REQUEST_ATTACH:
+		if (r->received && !r->resume)
+			return err_set(err, -EINVAL, "request: 'received' belongs to 'resume'");
+		return r->id ? 0 : need(NULL, "id", err);
 	case REQUEST_KILL: return r->id && r->signal ? 0 : need(NULL, r->id ? "signal" : "id", err);
 	case REQUEST_GET:
 		if (r->name && (!r->name[0] || strchr(r->name, '/') || strcmp(r->name, "..") == 0))

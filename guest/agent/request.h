@@ -52,7 +52,7 @@ struct request {
 
 	/* with their defaults when absent */
 	bool tty, stdin_open, detach, attach, mkdir, keep_owner, follow;
-	int64_t rows, cols, timeout_ms, grace_ms, id, signal;
+	int64_t rows, cols, timeout_ms, grace_ms, id, signal, resume, received;
 };
 
 /* 0, or -errno (-EINVAL: malformed, -EOPNOTSUPP: unknown operation or field, -E2BIG: beyond a limit). The result

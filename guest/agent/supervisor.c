@@ -141,9 +141,23 @@ static int detach(struct supervisor *s, const struct connection *self)
 	return oldest ? post(oldest, &quit, -1) : -EUSERS;
 }
 
+/* Marked here, one after the other: when a restore breaks all connections at once, as many as there is room for stay. */
+static void orphan(struct supervisor *s, const struct connection *c)
+{
+	struct supervisor_message quit = { .type = SUPERVISOR_QUIT };
+
+	if (atomic_load(&c->slot->command.attached)) /* again, already */
+		return;
+	if (detach(s, c) < 0)
+		post(c, &quit, -1);
+	else
+		atomic_store(&c->slot->command.detached, true);
+}
+
 static int forward(struct supervisor *s, const struct supervisor_message *m, int fd)
 {
-	struct supervisor_message out = { .type = fd >= 0 ? SUPERVISOR_CONNECTION : SUPERVISOR_SIGNAL, .value = m->value };
+	struct supervisor_message out = { .type = fd >= 0 ? SUPERVISOR_CONNECTION : SUPERVISOR_SIGNAL, .value = m->value,
+					  .received = m->received };
 	struct connection *c = find_command(s, m->id);
 
 	return c ? post(c, &out, fd) : -ESRCH;
@@ -187,6 +201,10 @@ static void on_message(struct loop_fd *w, uint32_t events)
 		s->stop_asked = true;
 		break;
 	case SUPERVISOR_DROP: c->conn = fd_close(c->conn); return;
+	case SUPERVISOR_ORPHAN:
+		c->conn = fd_close(c->conn);
+		orphan(s, c);
+		return;
 	case SUPERVISOR_ACK:
 	case SUPERVISOR_CONNECTION:
 	case SUPERVISOR_QUIT: return;

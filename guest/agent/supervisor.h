@@ -17,21 +17,23 @@ enum supervisor_message_type {
 	/* calls, answered by an ACK whose value is 0 or -errno */
 	SUPERVISOR_ENV = 1, /* a struct agent_env follows: the environment of later commands */
 	SUPERVISOR_DETACH,  /* may this command outlive its connection? */
-	SUPERVISOR_ATTACH,  /* hand the connection that comes with it to the handler of command `id` */
+	SUPERVISOR_ATTACH,  /* hand the connection that comes with it to the handler of command `id`; value 1: to resume it */
 	SUPERVISOR_SIGNAL,  /* signal `value` to command `id` */
 	SUPERVISOR_POWER,   /* value: RB_POWER_OFF or RB_AUTOBOOT; id: grace in ms */
 	/* told, not answered */
 	SUPERVISOR_DROP,    /* the handler has closed its connection and goes on: close your copy */
+	SUPERVISOR_ORPHAN,  /* the same after a reset: QUIT is the answer if there are too many such commands */
 	/* from the supervisor */
 	SUPERVISOR_ACK,
-	SUPERVISOR_CONNECTION, /* a connection for a detached command comes with it */
-	SUPERVISOR_QUIT,       /* forget the command that has ended */
+	SUPERVISOR_CONNECTION, /* a connection for a command without one comes with it; value, received: as in ATTACH */
+	SUPERVISOR_QUIT,       /* forget the command that has ended, or that nobody is connected to */
 };
 
 struct supervisor_message {
 	uint32_t type;
 	int32_t value;
 	uint64_t id;
+	uint64_t received; /* ATTACH, CONNECTION: bytes of output that the host has */
 };
 
 /* Listen, say that the agent is ready, and serve until the machine or the agent is to stop. Returns the program's exit

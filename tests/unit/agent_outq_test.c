@@ -194,6 +194,76 @@ static void a_torn_frame_starts_again_on_another_connection(void **s)
 	expect_frame(r, AGENT_STDOUT, 60000, 'q');
 }
 
+/* ---- with keep ---- */
+
+static void fill(struct rig *r)
+{
+	while (outq_can_read(&r->q))
+		command_writes(r, AGENT_STDOUT, 'x', 20000);
+}
+
+static void send_all(struct rig *r)
+{
+	char data[AGENT_FRAME_MAX];
+
+	while (outq_pending(&r->q)) {
+		assert_true(outq_send(&r->q, r->sock[0], false) > 0);
+		while (recv(r->sock[1], data, sizeof(data), MSG_DONTWAIT) > 0)
+			;
+	}
+}
+
+static void what_is_kept_is_full_until_it_was_taken(void **s)
+{
+	struct rig *r = *s;
+
+	r->q.keep = true;
+	fill(r);
+	send_all(r);
+	assert_false(outq_can_read(&r->q));
+	assert_int_equal(outq_take(&r->q, 20008), 0);
+	assert_true(outq_can_read(&r->q));
+	assert_false(outq_pending(&r->q));
+}
+
+static void what_was_not_taken_is_sent_again(void **s)
+{
+	struct rig *r = *s;
+
+	r->q.keep = true;
+	command_writes(r, AGENT_STDOUT, 'a', 5);
+	command_writes(r, AGENT_STDERR, 'b', 6);
+	send_all(r);
+	command_writes(r, AGENT_STDOUT, 'c', 7);
+	assert_int_equal(outq_take(&r->q, 13), 0);
+	outq_rewind(&r->q);
+	assert_int_equal(outq_send(&r->q, r->sock[0], false), 14 + 15);
+	expect_frame(r, AGENT_STDERR, 6, 'b');
+	expect_frame(r, AGENT_STDOUT, 7, 'c');
+}
+
+static void only_ends_of_frames_that_were_sent_can_be_taken(void **s)
+{
+	struct rig *r = *s;
+	uint64_t ends = 0;
+
+	r->q.keep = true;
+	command_writes(r, AGENT_STDOUT, 'a', 5);
+	command_writes(r, AGENT_STDOUT, 'b', 5);
+	assert_int_equal(outq_take(&r->q, 13), -ERANGE); /* not sent yet */
+	assert_int_equal(outq_send(&r->q, r->sock[0], true), 13);
+	assert_int_equal(outq_take(&r->q, 26), -ERANGE);
+	assert_int_equal(outq_take(&r->q, UINT64_MAX), -ERANGE);
+	assert_int_equal(outq_take(&r->q, 12), -ERANGE);
+	assert_int_equal(outq_take(&r->q, 13), 0);
+	assert_int_equal(outq_take(&r->q, 13), 0);
+	assert_int_equal(outq_take(&r->q, 0), -ERANGE); /* gone */
+	assert_int_equal(outq_send(&r->q, r->sock[0], true), 13);
+	for (uint64_t i = 0; i < 40; i++)
+		ends += outq_take(&r->q, i) == 0;
+	assert_int_equal(ends, 2); /* 13 and 26 */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -204,6 +274,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(dropping_takes_the_oldest_and_counts_it, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_end_of_a_stream_is_never_dropped, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_torn_frame_starts_again_on_another_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_kept_is_full_until_it_was_taken, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_was_not_taken_is_sent_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(only_ends_of_frames_that_were_sent_can_be_taken, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
