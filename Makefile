@@ -106,12 +106,12 @@ $(LIBAGENT): $(call objs,$(AGENT_SRC))
 	@rm -f $@
 	$(AR) rcs $@ $^
 $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
-	$(CC) -static -no-pie -Wl,--gc-sections -s -o $@ $^
+	$(CC) -static -Wl,--gc-sections -s -o $@ $^
 
 # What boot tests run inside their guests: static, one file each.
 $(GUEST_TOOLS): $(B)/%: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -no-pie -s -o $@ $<
+	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
 ALL_LIBS = -Wl,--start-group $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))

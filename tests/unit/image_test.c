@@ -96,7 +96,7 @@ static unsigned count_entries(const char *dir)
 
 static void names_have_a_form(void **state)
 {
-	static const char *const good[] = { "a", "0", "debian", "a.b_c-d", "x0123456789012345678901234567890123456789012345678901234567890123" + 1 };
+	static const char *const good[] = { "a", "0", "debian", "a.b_c-d", "0123456789012345678901234567890123456789012345678901234567890123" };
 	static const char *const bad[] = { "", ".", "..", ".a", "-a", "_a", "A", "a/b", "/a", "a b", "a\n", "\xc3\xa4", "a:b",
 					   "01234567890123456789012345678901234567890123456789012345678901234" };
 	struct err err = ERR_INIT;
