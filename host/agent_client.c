@@ -44,6 +44,13 @@ void agent_close(struct agent_conn *c)
 	free(c);
 }
 
+void agent_replace(struct agent_conn *c, struct agent_conn *fresh)
+{
+	fd_close(c->fd);
+	*c = *fresh;
+	free(fresh);
+}
+
 int agent_connect_unix(const char *path, struct agent_conn **ret, struct err *err)
 {
 	int fd = sock_connect_path(path, SOCK_STREAM, err);

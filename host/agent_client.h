@@ -50,6 +50,8 @@ int agent_connect_unix(const char *path, struct agent_conn **ret, struct err *er
 /* Take over a connected socket; it is closed on failure too. */
 int agent_conn_new(int fd, struct agent_conn **ret, struct err *err);
 void agent_close(struct agent_conn *c); /* NULL too */
+/* `c` is dead: it becomes what `fresh` is, which is freed. */
+void agent_replace(struct agent_conn *c, struct agent_conn *fresh);
 
 /* Send a request (a JSON object without the newline) and take the answer. An answer that is an error fails with its
  * errno and text. */

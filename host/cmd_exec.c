@@ -13,6 +13,7 @@
 #include "host/result.h"
 #include "host/signals.h"
 #include "host/vm_open.h"
+#include "host/vm_return.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 
@@ -31,7 +32,10 @@ static const struct cmd_help help = {
 	.usage = "exec [OPTIONS] ID [--] COMMAND [ARGUMENT...]",
 	.summary = "run a command in a running VM",
 	.text = "Streams, signals and the exit status are as for 'coffer run'. The third Ctrl-C kills the\n"
-		"command and everything it started; the VM runs on.",
+		"command and everything it started; the VM runs on.\n"
+		"\n"
+		"When the VM is stopped by 'coffer snapshot --stop' and restored under the same name within\n"
+		"a minute, the command and its streams go on as if nothing had been.",
 	.options = options,
 	.examples = "coffer exec work make -C /src\n"
 		    "coffer exec -it work bash\n"
@@ -42,8 +46,9 @@ static const struct cmd_help help = {
 /* Run it in an opened VM. */
 static int run_in(struct vm_handle *vm, const struct exec_command *o, char **argv, int signal_fd, const struct guardian *g)
 {
+	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again, .arg = vm };
 	struct exec_spec spec = { .argv = argv, .options = &o->e, .cwd = vm->config.cwd, .user = vm->config.user,
-				  .signal_fd = signal_fd, .guardian = g };
+				  .signal_fd = signal_fd, .guardian = g, .resume = &source };
 	struct result_times times = { 0 };
 	struct exec_result result;
 	struct agent_conn *c;

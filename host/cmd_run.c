@@ -3,7 +3,8 @@
  * coffer run: boots a VM, runs a command in it, passes on what it says and how it ends, and removes the VM.
  *
  * Who ends what: the monitor dies with this process (parent-death signal; the guardian removes what is left), unless
- * --keep; a signal before the command runs ends the boot; afterwards session.h says what it does.
+ * --keep; a signal before the command runs ends the boot; afterwards session.h says what it does. A VM that is kept is nobody's:
+ * it may be stopped by a snapshot and restored by others, and the command goes on in it (resume.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -25,6 +26,7 @@
 #include "host/signals.h"
 #include "host/sock.h"
 #include "host/user_disk.h"
+#include "host/vm_return.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
@@ -87,6 +89,7 @@ struct run {
 	struct launch launch;
 	struct exec_result result;
 	bool has_result;
+	bool moved; /* the VM is another monitor's by now */
 	struct err why;
 	struct guardian guardian;
 	struct progress progress;
@@ -147,20 +150,37 @@ static void explain_loss(struct run *run, struct err *err)
 		run->result.end = EXEC_KILLED;
 }
 
+/* As everybody else finds it. Our locks would keep the name from a VM that comes back. */
+static bool open_kept(struct run *run, struct vm_handle *vm)
+{
+	run->launch.dir.lock_fd = fd_close(run->launch.dir.lock_fd);
+	run->launch.dir.disk_lock_fd = fd_close(run->launch.dir.disk_lock_fd);
+	return vm_open(run->id, vm, NULL) == 0;
+}
+
 /* The command in the guest that is up. Sets result or why. Returns the exit status. */
 static int run_command(struct run *run)
 {
+	struct vm_handle vm;
+	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again, .arg = &vm };
+	bool opened = run->o.l.keep && open_kept(run, &vm);
 	struct agent_conn *c;
 	struct exec_spec spec = { .argv = run->argv, .options = &run->o.e, .cwd = run->launch.image.cwd,
-				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian };
+				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian, .resume = opened ? &source : NULL };
 
 	if (agent_connect(run->launch.dir.fd, AGENT_PORT, run->signal_fd, control_deadline(EXEC_REPLY_MS), &c, &run->why) < 0) {
 		explain_loss(run, &run->why);
+		if (opened)
+			vm_close(&vm);
 		return cmd_fail(&run->why);
 	}
 	exec_run(c, &spec, &run->result);
 	agent_close(c);
 	run->has_result = true;
+	if (opened) {
+		run->moved = !vmdir_same(&vm.dir, &run->launch.dir);
+		vm_close(&vm);
+	}
 	if (run->result.end == EXEC_LOST)
 		explain_loss(run, &run->result.why);
 	run->why = run->result.why;
@@ -257,13 +277,16 @@ static int finish(struct run *run, int status)
 	struct err err = ERR_INIT;
 	struct result_times times = { .boot_ms = ms_between(run->launch.spawned_ns, run->launch.ready_ns),
 				      .ready_ms = ms_between(run->launch.start_ns, run->launch.configured_ns) };
-	bool keep = run->o.l.keep && run->launch.configured_ns && !run->launch.reaped;
+	bool keep = run->o.l.keep && run->launch.configured_ns;
+	bool runs_on = keep && (!run->launch.reaped || run->moved);
 
 	if (!keep && run->launch.read_write_disks && run->has_result && run->result.end <= EXEC_OOM)
 		power_off(run);
 	if (launch_end(&run->launch, keep, &err) < 0)
 		status = cmd_fail(&err);
-	if (keep && cmd_progress_wanted())
+	if (keep && !runs_on) /* what its monitor left; by now the name may be another VM's */
+		vmdir_sweep(NULL, NULL, NULL);
+	if (runs_on && cmd_progress_wanted())
 		fprintf(stderr, "coffer: the VM %s runs on; 'coffer kill %s' ends it\n", run->id, run->id);
 	times.total_ms = ms_between(run->launch.start_ns, loop_now_ns());
 	if (run->o.e.json)

@@ -115,7 +115,7 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 
 static int end_vm(struct vm_handle *vm, struct err *err)
 {
-	int r = control_end_monitor(vm->dir.fd, err);
+	int r = control_end_saved(vm->dir.fd, err);
 
 	return r < 0 ? r : vmdir_remove(&vm->dir, err);
 }

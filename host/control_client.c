@@ -120,7 +120,7 @@ int control_monitor_pidfd(int dirfd, pid_t *ret_pid, struct err *err)
 	return sock < 0 ? sock : peer_pidfd(sock, ret_pid, err);
 }
 
-int control_end_monitor(int dirfd, struct err *err)
+static int end_monitor(int dirfd, uint64_t why, struct err *err)
 {
 	_cleanup_close_ int sock = sock_connect_at(dirfd, CONTROL_SOCKET, SOCK_SEQPACKET, err);
 	_cleanup_close_ int pidfd = -1;
@@ -134,7 +134,7 @@ int control_end_monitor(int dirfd, struct err *err)
 	pidfd = peer_pidfd(sock, &pid, err);
 	if (pidfd < 0)
 		return pidfd == -ESRCH ? 0 : pidfd;
-	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL }, control_deadline(KILL_REPLY_MS), &reply,
+	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL, .arg = { why } }, control_deadline(KILL_REPLY_MS), &reply,
 			 err);
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
@@ -147,4 +147,14 @@ int control_end_monitor(int dirfd, struct err *err)
 	if (r < 0)
 		return err_errno(err, r, "wait for the monitor");
 	return r > 0 ? 0 : err_set(err, -ETIMEDOUT, "the monitor (process %d) does not end", (int)pid);
+}
+
+int control_end_monitor(int dirfd, struct err *err)
+{
+	return end_monitor(dirfd, 0, err);
+}
+
+int control_end_saved(int dirfd, struct err *err)
+{
+	return end_monitor(dirfd, 1, err);
 }

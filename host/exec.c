@@ -65,7 +65,7 @@ static int put_env(FILE *f, const struct exec_spec *spec, struct err *err)
 	return r;
 }
 
-int exec_make_request(const struct exec_spec *spec, char **ret, size_t *ret_len, struct err *err)
+int exec_make_request(const struct exec_spec *spec, int64_t resume_key, char **ret, size_t *ret_len, struct err *err)
 {
 	const struct exec_options *o = spec->options;
 	const char *cwd = o->cwd ? o->cwd : spec->cwd, *user = o->user ? o->user : spec->user;
@@ -100,6 +100,8 @@ int exec_make_request(const struct exec_spec *spec, char **ret, size_t *ret_len,
 	}
 	if (o->interactive)
 		fputs(",\"stdin\":true", f);
+	if (resume_key)
+		fprintf(f, ",\"resume\":%lld", (long long)resume_key);
 	if (o->timeout > 0)
 		fprintf(f, ",\"timeout_ms\":%llu,\"grace_ms\":%d", (unsigned long long)MAX(o->timeout * 1000, 1.0),
 			EXEC_GRACE_MS);
@@ -182,13 +184,14 @@ static void fail(struct exec_result *ret, enum exec_end end)
 }
 
 /* The session itself; the terminal is the command's for as long as it takes. */
-static void run_session(struct agent_conn *conn, const struct exec_spec *spec, int64_t window, struct exec_result *ret)
+static void run_session(struct agent_conn *conn, const struct exec_spec *spec, int64_t window, struct resume *resume,
+			struct exec_result *ret)
 {
 	const struct exec_options *o = spec->options;
 	struct term term = TERM_NONE;
 	struct session_result result;
 	struct session s = { .conn = conn, .in_fd = o->interactive ? STDIN_FILENO : -1, .out = &ret->out, .err = &ret->err,
-			     .signal_fd = spec->signal_fd, .window = (uint64_t)MAX(window, 0) };
+			     .signal_fd = spec->signal_fd, .window = (uint64_t)MAX(window, 0), .resume = resume };
 
 	if (o->tty && o->interactive) {
 		if (term_raw(&term, STDIN_FILENO, &ret->why) < 0) {
@@ -234,27 +237,72 @@ bool exec_refuse(char *const *argv, struct exec_result *ret)
 	return true;
 }
 
-void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec_result *ret)
+/* Ask for the command. *key: what it is to be resumed by; 0 when it cannot be. */
+static int request_command(struct agent_conn *conn, const struct exec_spec *spec, int64_t *key, struct agent_line *line, struct err *err)
 {
 	_cleanup_free_ char *request = NULL;
-	struct agent_line line;
+	uint64_t deadline = loop_now_ns() / 1000000 + EXEC_REPLY_MS;
+	struct agent_conn *fresh;
 	size_t len = 0;
+	int r = exec_make_request(spec, *key, &request, &len, err);
+
+	if (r < 0)
+		return r;
+	r = agent_request(conn, request, len, deadline, line, err);
+	if (r != -EOPNOTSUPP || !*key)
+		return r;
+	/* An older agent, in a VM that runs for long: as it can. */
+	*key = 0;
+	r = spec->resume->connect_again(spec->resume->arg, conn->signal_fd, &fresh, err);
+	if (r < 0)
+		return r;
+	agent_replace(conn, fresh);
+	conn->signal_fd = spec->signal_fd;
+	free(request);
+	request = NULL;
+	r = exec_make_request(spec, 0, &request, &len, err);
+	return r < 0 ? r : agent_request(conn, request, len, deadline, line, err);
+}
+
+/* What is needed to resume it. The agent decides whether that is possible. */
+static int make_resume(const struct exec_spec *spec, const struct agent_line *line, int64_t key, int64_t *window, struct resume **ret,
+		       struct err *err)
+{
+	int64_t id = 0;
+	bool can = false;
+
+	agent_line_bool(line, "resume", &can);
+	agent_line_int(line, "id", &id);
+	if (!key || !can || id <= 0)
+		return 0;
+	*window = MIN(*window, (int64_t)AGENT_STDIN_WINDOW);
+	*ret = resume_new(spec->resume, id, key);
+	return *ret ? 0 : err_set(err, -ENOMEM, "out of memory");
+}
+
+void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec_result *ret)
+{
+	_cleanup_free_ struct resume *resume = NULL;
+	struct agent_line line;
 	uint64_t start = loop_now_ns();
-	int64_t window = 0;
+	int64_t window = 0, key = spec->resume ? resume_make_key() : 0;
 
 	if (exec_refuse(spec->argv, ret))
 		return;
 	*ret = (struct exec_result){ .out = { .fd = -1, .own_fd = -1 }, .err = { .fd = -1, .own_fd = -1 } };
-	int r = exec_make_request(spec, &request, &len, &ret->why);
+	int r = open_streams(spec, ret);
 
-	if (r == 0 && (r = open_streams(spec, ret)) < 0)
-		err_errno(&ret->why, r, "output");
 	if (r < 0) {
+		err_errno(&ret->why, r, "output");
 		fail(ret, EXEC_FAILED);
 		return;
 	}
 	conn->signal_fd = spec->signal_fd;
-	r = agent_request(conn, request, len, start / 1000000 + EXEC_REPLY_MS, &line, &ret->why);
+	r = request_command(conn, spec, &key, &line, &ret->why);
+	if (r == 0) {
+		agent_line_int(&line, "stdin_window", &window);
+		r = make_resume(spec, &line, key, &window, &resume, &ret->why);
+	}
 	if (r == -ECANCELED && conn->signal) {
 		ret->value = conn->signal;
 		fail(ret, EXEC_FORCED);
@@ -263,8 +311,7 @@ void exec_run(struct agent_conn *conn, const struct exec_spec *spec, struct exec
 	} else if (r < 0) {
 		fail(ret, EXEC_FAILED);
 	} else {
-		agent_line_int(&line, "stdin_window", &window);
-		run_session(conn, spec, window, ret);
+		run_session(conn, spec, window, resume, ret);
 	}
 	ret->elapsed_ms = (loop_now_ns() - start) / 1000000;
 }

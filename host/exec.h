@@ -9,6 +9,7 @@
 
 #include "host/agent_client.h"
 #include "host/guardian.h"
+#include "host/resume.h"
 #include "host/stream.h"
 #include "lib/err.h"
 #include "lib/opt.h"
@@ -35,6 +36,7 @@ struct exec_spec {
 	const char *const *base_env; /* before options->env, e.g. the image's; NULL-terminated or NULL */
 	const struct exec_options *options;
 	const char *cwd, *user;      /* used where the options say nothing; may be NULL */
+	const struct resume_source *resume; /* how the connection is made again when the VM comes back; NULL: it is not */
 	int signal_fd;
 	const struct guardian *guardian;
 };
@@ -74,8 +76,8 @@ void exec_explain(const struct exec_result *r, const char *what);
 /* Check combinations of options against our own descriptors: 0, or -EINVAL with a text. */
 int exec_check_options(const struct exec_options *o, struct err *err);
 
-/* The request; -ENOMEM, or -E2BIG beyond AGENT_REQUEST_MAX. */
-int exec_make_request(const struct exec_spec *spec, char **ret, size_t *ret_len, struct err *err);
+/* The request, with resume_key unless that is 0; -ENOMEM, or -E2BIG beyond AGENT_REQUEST_MAX. */
+int exec_make_request(const struct exec_spec *spec, int64_t resume_key, char **ret, size_t *ret_len, struct err *err);
 
 /* "exit", "signal", "timeout", ... for JSON. */
 const char *exec_end_name(enum exec_end end);

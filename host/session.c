@@ -62,7 +62,7 @@ static int take_frame(struct pump *p, const struct agent_received *f, struct err
 		return 0;
 	case AGENT_CREDIT:
 		s->window += le32_load(f->payload);
-		return 0;
+		return s->resume ? resume_credit(s->resume, le32_load(f->payload), err) : 0;
 	case AGENT_EXIT:
 		p->ret->kind = le32_load(f->payload);
 		p->ret->value = le32_load(f->payload + 4);
@@ -87,9 +87,11 @@ static int take_frames(struct pump *p, struct err *err)
 		struct agent_received f;
 		int r = agent_frame_next(p->s->conn, &f, err);
 
-		if (r > 0)
+		if (r > 0) {
+			if (p->s->resume)
+				resume_count(p->s->resume, &f);
 			r = take_frame(p, &f, err);
-		else if (r == 0)
+		} else if (r == 0)
 			return 0;
 		if (r < 0)
 			return r;
@@ -144,6 +146,8 @@ static void read_stdin(struct pump *p)
 		p->in_eof = true;
 		return;
 	}
+	if (s->resume)
+		resume_keep(s->resume, room, (size_t)n);
 	agent_frame_put_filled(s->conn, AGENT_STDIN, (size_t)n);
 	s->window -= (uint64_t)n;
 }
@@ -175,6 +179,8 @@ static void put_next(struct pump *p)
 	} else if (p->s->err->closed && !p->told_err) {
 		p->told_err = true;
 		agent_frame_put(c, AGENT_STDERR, NULL, 0);
+	} else if (p->s->resume && resume_put(p->s->resume, c)) {
+		/* done */
 	} else if (p->in_eof && !p->told_in_eof) {
 		p->told_in_eof = true;
 		agent_frame_put(c, AGENT_STDIN, NULL, 0);
@@ -216,7 +222,9 @@ static void prepare(struct pump *p, struct pollfd *f)
 	short conn = (short)((p->left ? 0 : POLLIN) | (room || p->send_closed ? 0 : POLLOUT));
 
 	want(&f[SLOT_CONN], s->conn->fd, conn, false);
-	want(&f[SLOT_IN], s->in_fd, s->in_fd >= 0 && !p->in_eof && room && s->window > 0 ? POLLIN : 0, false);
+	bool stdin_wanted = s->in_fd >= 0 && !p->in_eof && room && s->window > 0;
+
+	want(&f[SLOT_IN], s->in_fd, stdin_wanted && !(s->resume && resume_sends_again(s->resume)) ? POLLIN : 0, false);
 	want_stream(&f[SLOT_OUT], s->out, p->left && p->to == s->out);
 	want_stream(&f[SLOT_ERR], s->err, p->left && p->to == s->err);
 	want(&f[SLOT_SIGNAL], s->signal_fd, POLLIN, false);
@@ -256,6 +264,39 @@ static void check_stream(struct pump *p, struct stream *s, const struct pollfd *
 	}
 }
 
+/*
+ * The connection is gone: get it back if that is possible. Whole frames that had come have been delivered; what was on its way out
+ * is lost, and said again. Returns 0 when the loop goes on (or p->done), -errno as session_run.
+ */
+static int come_back(struct pump *p, struct err *err)
+{
+	struct session *s = p->s;
+	struct agent_frame *unsent = (struct agent_frame *)s->conn->out;
+	uint64_t start = now_ms();
+	bool ended;
+
+	if (!s->resume) {
+		finish(p, SESSION_LOST);
+		return 0;
+	}
+	if (s->conn->out_len > 0 && unsent->type == AGENT_SIGNAL)
+		queue_signal(p, (int)le32_load(s->conn->out + sizeof(*unsent)));
+	int r = resume_again(s->resume, s->conn, &s->window, &ended, &p->ret->signal, err);
+
+	if (r == -ECANCELED)
+		finish(p, SESSION_FORCED);
+	else if (r == -ENOTCONN)
+		finish(p, SESSION_LOST);
+	else if (r < 0)
+		return r;
+	p->told_out = p->told_err = p->send_closed = false;
+	p->told_in_eof = ended;
+	p->winsize = s->term != NULL;
+	if (s->deadline_ms) /* the guest's clock stood still */
+		s->deadline_ms += now_ms() - start;
+	return 0;
+}
+
 int session_run(struct session *s, struct session_result *ret, struct err *err)
 {
 	struct pump p = { .s = s, .ret = ret };
@@ -288,8 +329,9 @@ int session_run(struct session *s, struct session_result *ret, struct err *err)
 		if (f[SLOT_CONN].revents & (POLLIN | POLLHUP | POLLERR) && !p.left) {
 			r = agent_fill(s->conn, err);
 			if (r < 0 && !p.done) {
-				finish(&p, SESSION_LOST);
-				return 0;
+				r = come_back(&p, err);
+				if (r < 0 || p.done)
+					return r;
 			}
 		}
 		if (!p.done)

@@ -47,13 +47,16 @@ void vm_close(struct vm_handle *vm)
 	vmdir_close(&vm->dir);
 }
 
-static bool has_ended(struct vm_handle *vm)
+bool vm_has_ended(struct vm_handle *vm)
 {
-	return lockdir_probe(&vm->dir.run, vm->dir.id, NULL, NULL) != 1;
+	struct vmdir now = VMDIR_NONE;
+	bool ended = lockdir_probe(&vm->dir.run, vm->dir.id, &now.fd, NULL) != 1 || !vmdir_same(&now, &vm->dir);
+
+	fd_close(now.fd);
+	return ended;
 }
 
-/* Sleep that a signal ends. */
-static int nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err)
+int vm_nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err)
 {
 	struct pollfd p = { .fd = signal_fd, .events = POLLIN };
 
@@ -69,14 +72,14 @@ static int nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err
 static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct err *err)
 {
 	while (faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) < 0) {
-		if (has_ended(vm)) {
+		if (vm_has_ended(vm)) {
 			err_set(err, -ENOENT, "the VM '%s' ended while it was starting", vm->dir.id);
 			vm_explain_end(vm, NULL, err);
 			return -ENOENT;
 		}
 		if (control_deadline(0) >= deadline)
 			return err_set(err, -ETIMEDOUT, "the VM '%s' is still starting: see 'coffer logs %s'", vm->dir.id, vm->dir.id);
-		int r = nap(vm, signal_fd, VM_AGENT_POLL_MS, err);
+		int r = vm_nap(vm, signal_fd, VM_AGENT_POLL_MS, err);
 
 		if (r < 0)
 			return r;
@@ -111,7 +114,7 @@ bool vm_explain_end(struct vm_handle *vm, enum vm_end_kind *ret_kind, struct err
 	struct err why = ERR_INIT;
 
 	/* The monitor writes its status just before it goes. */
-	for (int waited = 0; !has_ended(vm); waited += VM_AGENT_POLL_MS) {
+	for (int waited = 0; !vm_has_ended(vm); waited += VM_AGENT_POLL_MS) {
 		if (waited >= END_WAIT_MS)
 			return false;
 		poll(NULL, 0, VM_AGENT_POLL_MS);

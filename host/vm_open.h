@@ -19,6 +19,11 @@ struct vm_handle {
 int vm_open(const char *id, struct vm_handle *ret, struct err *err);
 void vm_close(struct vm_handle *vm);
 
+/* Its monitor is gone, even if another VM has its name by now. */
+bool vm_has_ended(struct vm_handle *vm);
+/* Sleep that a signal which asks for an end ends: -ECANCELED. */
+int vm_nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err);
+
 /* Connect to its agent; waits for a VM that is still starting. -ECANCELED on a signal; a paused VM is refused. */
 int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err);
 

@@ -214,6 +214,7 @@ void vm_status_describe(const struct vm_status *s, char *out, size_t len)
 		{ "reboot", "the guest asked for a reboot" },
 		{ "panic", "the guest's kernel panicked" },
 		{ "killed", "it was killed" },
+		{ "saved", "it was stopped by a snapshot" },
 		{ "crash", "the virtual machine crashed" },
 		{ "error", "the monitor failed" },
 	};
@@ -222,7 +223,7 @@ void vm_status_describe(const struct vm_status *s, char *out, size_t len)
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (!strcmp(s->stop, known[i].stop))
 			words = known[i].words;
-	if (s->text[0] && strcmp(s->text, words) != 0 && strcmp(s->text, "killed on request") != 0)
+	if (s->text[0] && strcmp(s->text, words) != 0 && strcmp(s->text, "killed on request") != 0 && strcmp(s->stop, "saved") != 0)
 		snprintf(out, len, "%s (%s)", words, s->text);
 	else
 		snprintf(out, len, "%s", words);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "host/paths.h"
@@ -235,6 +236,13 @@ void vmdir_close(struct vmdir *d)
 	lockdir_close(&d->run);
 	lockdir_close(&d->disks);
 	*d = VMDIR_NONE;
+}
+
+bool vmdir_same(const struct vmdir *a, const struct vmdir *b)
+{
+	struct stat sa, sb;
+
+	return fstat(a->fd, &sa) == 0 && fstat(b->fd, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
 int vmdir_remove(struct vmdir *d, struct err *err)

@@ -88,6 +88,8 @@ int vmdir_open(const char *id, struct vmdir *ret, struct err *err);
 /* Open it whether it runs or not: 1 running, 0 ended, -errno. */
 int vmdir_open_any(const char *id, struct vmdir *ret, struct err *err);
 void vmdir_close(struct vmdir *d);
+/* Of the same VM, not only of the same name: the descriptors of RUNTIME/ID are compared. */
+bool vmdir_same(const struct vmdir *a, const struct vmdir *b);
 /* Remove what a VM used. By its maker, or, for one opened by vmdir_open, when nobody holds it any more. */
 int vmdir_remove(struct vmdir *d, struct err *err);
 

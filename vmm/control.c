@@ -128,7 +128,10 @@ static int perform(struct control *c, const struct control_request *q, int *fds,
 	case CONTROL_RESUME:
 		return change_state(c, VM_RUNNING, err);
 	case CONTROL_KILL:
-		vm_request_stop(c->vm, VM_STOP_KILLED, "killed on request");
+		if (le64_get(q->arg[0]) == 1)
+			vm_request_stop(c->vm, VM_STOP_SAVED, "ended by the snapshot that was taken");
+		else
+			vm_request_stop(c->vm, VM_STOP_KILLED, "killed on request");
 		return 0;
 	case CONTROL_POWER_BUTTON:
 		if (h->power_button)

@@ -24,7 +24,7 @@ enum control_op {
 	CONTROL_STATUS = 1,    /* reply.value[]: enum control_value */
 	CONTROL_PAUSE = 2,     /* ok also when paused already */
 	CONTROL_RESUME = 3,
-	CONTROL_KILL = 4,      /* stop at once, in any state */
+	CONTROL_KILL = 4,      /* stop at once, in any state; arg[0] 1: because a snapshot of it is complete */
 	CONTROL_POWER_BUTTON = 5, /* ACPI power button */
 	CONTROL_BALLOON = 6,   /* arg[0]: target MiB */
 	CONTROL_DISK_RESIZE = 7, /* arg[0]: disk number, arg[1]: bytes, 0 = size of the file now */

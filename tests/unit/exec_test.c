@@ -25,7 +25,7 @@ static char *make(const struct exec_spec *spec, struct err *err)
 	char *text = NULL;
 	size_t len;
 
-	return exec_make_request(spec, &text, &len, err) == 0 ? text : NULL;
+	return exec_make_request(spec, 0, &text, &len, err) == 0 ? text : NULL;
 }
 
 static void the_smallest_request(void **s)
