@@ -16,8 +16,8 @@
  * refill, so that signals get through while the command reads nothing. The host keeps its sending side open until the
  * final frame: end of file from it means that it is gone.
  *
- * A connection does not survive the restore of its VM. A command started with "resume" does: the agent keeps what ACK frames have not
- * confirmed, the host keeps what CREDIT frames have not, and attach with "resume" goes on from there.
+ * A connection does not survive the restore of its VM. A command started with "resume" does: the agent keeps what ACK
+ * frames have not confirmed, the host keeps what CREDIT frames have not, and attach with "resume" goes on from there.
  */
 #pragma once
 #include "lib/le.h"
@@ -44,14 +44,14 @@ enum agent_frame_type {
 	AGENT_STDOUT = 2,  /* guest to host; length 0 = end of file; host to guest, length 0: its reader is gone, close it */
 	AGENT_STDERR = 3,  /* as STDOUT */
 	AGENT_EXIT = 4,    /* guest to host, last: le32 kind (enum agent_exit_kind), le32 value; put, get, ps: 0, 0; host
-	                    * to guest, length 0: the EXIT of a command with "detach" or "resume" has arrived, forget it */
+	                    * to guest, length 0: the EXIT of a detach or resume command has arrived, forget it */
 	AGENT_SIGNAL = 5,  /* host to guest: le32 signal number, to the process group */
 	AGENT_WINSIZE = 6, /* host to guest: le16 rows, cols, xpixel, ypixel */
 	AGENT_DATA = 7,    /* put: host to guest, get: guest to host; a tar stream; length 0 = end */
 	AGENT_ERROR = 8,   /* guest to host, last: le32 errno, then text */
 	AGENT_CREDIT = 9,  /* guest to host: le32 bytes of STDIN that may be sent beyond what was allowed before */
-	AGENT_ACK = 10,    /* host to guest, only with "resume": le64 bytes of STDOUT, STDERR and EXIT frames, with their
-	                    * headers, that have arrived since the command began */
+	AGENT_ACK = 10,    /* host to guest, only with "resume": le64 bytes of STDOUT, STDERR and EXIT frames, headers
+	                    * and all, that have arrived since the command began */
 };
 
 enum agent_exit_kind {

@@ -46,7 +46,8 @@ static const struct cmd_help help = {
 /* Run it in an opened VM. */
 static int run_in(struct vm_handle *vm, const struct exec_command *o, char **argv, int signal_fd, const struct guardian *g)
 {
-	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again, .arg = vm };
+	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again,
+					.arg = vm };
 	struct exec_spec spec = { .argv = argv, .options = &o->e, .cwd = vm->config.cwd, .user = vm->config.user,
 				  .signal_fd = signal_fd, .guardian = g, .resume = &source };
 	struct result_times times = { 0 };

@@ -3,8 +3,8 @@
  * coffer run: boots a VM, runs a command in it, passes on what it says and how it ends, and removes the VM.
  *
  * Who ends what: the monitor dies with this process (parent-death signal; the guardian removes what is left), unless
- * --keep; a signal before the command runs ends the boot; afterwards session.h says what it does. A VM that is kept is nobody's:
- * it may be stopped by a snapshot and restored by others, and the command goes on in it (resume.h).
+ * --keep; a signal before the command runs ends the boot; afterwards session.h says what it does. A VM that is kept is
+ * nobody's: it may be stopped by a snapshot and restored by others, and the command goes on in it (resume.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -162,11 +162,13 @@ static bool open_kept(struct run *run, struct vm_handle *vm)
 static int run_command(struct run *run)
 {
 	struct vm_handle vm;
-	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again, .arg = &vm };
+	struct resume_source source = { .connect = vm_return_connect, .connect_again = vm_return_connect_again,
+					.arg = &vm };
 	bool opened = run->o.l.keep && open_kept(run, &vm);
 	struct agent_conn *c;
 	struct exec_spec spec = { .argv = run->argv, .options = &run->o.e, .cwd = run->launch.image.cwd,
-				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian, .resume = opened ? &source : NULL };
+				  .user = run->launch.image.user, .signal_fd = run->signal_fd, .guardian = &run->guardian,
+				  .resume = opened ? &source : NULL };
 
 	if (agent_connect(run->launch.dir.fd, AGENT_PORT, run->signal_fd, control_deadline(EXEC_REPLY_MS), &c, &run->why) < 0) {
 		explain_loss(run, &run->why);

@@ -134,8 +134,8 @@ static int end_monitor(int dirfd, uint64_t why, struct err *err)
 	pidfd = peer_pidfd(sock, &pid, err);
 	if (pidfd < 0)
 		return pidfd == -ESRCH ? 0 : pidfd;
-	int r = exchange(sock, &(struct control_message){ .op = CONTROL_KILL, .arg = { why } }, control_deadline(KILL_REPLY_MS), &reply,
-			 err);
+	int r = exchange(sock, &(struct control_message){.op = CONTROL_KILL, .arg = {why}},
+			 control_deadline(KILL_REPLY_MS), &reply, err);
 	struct pollfd p = { .fd = pidfd, .events = POLLIN };
 
 	if (r == 0)

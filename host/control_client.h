@@ -33,7 +33,8 @@ int control_monitor_pidfd(int dirfd, pid_t *ret_pid, struct err *err);
 /* End the monitor: by request, and if it does not take it by SIGKILL; then wait until it is gone. 0 also when it was
  * gone. */
 int control_end_monitor(int dirfd, struct err *err);
-/* The same after a snapshot that was to end it: its status says so, and whoever is connected may wait for the VM to come back. */
+/* The same after a snapshot that was to end it: its status says so, and whoever is connected may wait for the VM to
+ * come back. */
 int control_end_saved(int dirfd, struct err *err);
 
 uint64_t control_deadline(uint64_t ms); /* so many ms from now */

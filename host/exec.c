@@ -238,7 +238,8 @@ bool exec_refuse(char *const *argv, struct exec_result *ret)
 }
 
 /* Ask for the command. *key: what it is to be resumed by; 0 when it cannot be. */
-static int request_command(struct agent_conn *conn, const struct exec_spec *spec, int64_t *key, struct agent_line *line, struct err *err)
+static int request_command(struct agent_conn *conn, const struct exec_spec *spec, int64_t *key, struct agent_line *line,
+			   struct err *err)
 {
 	_cleanup_free_ char *request = NULL;
 	uint64_t deadline = loop_now_ns() / 1000000 + EXEC_REPLY_MS;
@@ -265,8 +266,8 @@ static int request_command(struct agent_conn *conn, const struct exec_spec *spec
 }
 
 /* What is needed to resume it. The agent decides whether that is possible. */
-static int make_resume(const struct exec_spec *spec, const struct agent_line *line, int64_t key, int64_t *window, struct resume **ret,
-		       struct err *err)
+static int make_resume(const struct exec_spec *spec, const struct agent_line *line, int64_t key, int64_t *window,
+		       struct resume **ret, struct err *err)
 {
 	int64_t id = 0;
 	bool can = false;

@@ -36,7 +36,7 @@ struct exec_spec {
 	const char *const *base_env; /* before options->env, e.g. the image's; NULL-terminated or NULL */
 	const struct exec_options *options;
 	const char *cwd, *user;      /* used where the options say nothing; may be NULL */
-	const struct resume_source *resume; /* how the connection is made again when the VM comes back; NULL: it is not */
+	const struct resume_source *resume; /* how the connection is made when the VM comes back; NULL: it is not */
 	int signal_fd;
 	const struct guardian *guardian;
 };

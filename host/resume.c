@@ -82,12 +82,15 @@ bool resume_put(struct resume *r, struct agent_conn *c)
 
 static int stale(struct err *err, const char *why)
 {
-	return err_set(err, -ESTALE, "the VM was restored from an earlier moment, or from another snapshot: this command's output cannot be continued (%s)",
+	return err_set(err, -ESTALE,
+		       "the VM was restored from an earlier moment, or from another snapshot: this command's output "
+		       "cannot be continued (%s)",
 		       why);
 }
 
 /* What the agent has of our stdin decides from where it goes on. */
-static int take_stdin(struct resume *r, const struct agent_line *line, uint64_t *ret_window, bool *ret_ended, struct err *err)
+static int take_stdin(struct resume *r, const struct agent_line *line, uint64_t *ret_window, bool *ret_ended,
+		      struct err *err)
 {
 	int64_t taken = -1, window = -1;
 	bool open = false;
@@ -129,7 +132,8 @@ static int attach(struct resume *r, struct agent_conn *c, uint64_t *ret_window, 
 	return take_stdin(r, &line, ret_window, ret_ended, err);
 }
 
-int resume_again(struct resume *r, struct agent_conn *c, uint64_t *ret_window, bool *ret_ended, int *ret_signal, struct err *err)
+int resume_again(struct resume *r, struct agent_conn *c, uint64_t *ret_window, bool *ret_ended, int *ret_signal,
+		 struct err *err)
 {
 	for (;;) {
 		struct agent_conn *fresh;

@@ -265,22 +265,23 @@ static void check_stream(struct pump *p, struct stream *s, const struct pollfd *
 }
 
 /*
- * The connection is gone: get it back if that is possible. Whole frames that had come have been delivered; what was on its way out
- * is lost, and said again. Returns 0 when the loop goes on (or p->done), -errno as session_run.
+ * The connection is gone: get it back if that is possible. Whole frames that had come have been delivered; what was on
+ * its way out is lost, and said again. Returns 0 when the loop goes on (or p->done), -errno as session_run.
  */
 static int come_back(struct pump *p, struct err *err)
 {
 	struct session *s = p->s;
-	struct agent_frame *unsent = (struct agent_frame *)s->conn->out;
+	struct agent_frame unsent;
 	uint64_t start = now_ms();
-	bool ended;
+	bool ended = false;
 
 	if (!s->resume) {
 		finish(p, SESSION_LOST);
 		return 0;
 	}
-	if (s->conn->out_len > 0 && unsent->type == AGENT_SIGNAL)
-		queue_signal(p, (int)le32_load(s->conn->out + sizeof(*unsent)));
+	memcpy(&unsent, s->conn->out, sizeof(unsent));
+	if (s->conn->out_len > 0 && unsent.type == AGENT_SIGNAL)
+		queue_signal(p, (int)le32_load(s->conn->out + sizeof(unsent)));
 	int r = resume_again(s->resume, s->conn, &s->window, &ended, &p->ret->signal, err);
 
 	if (r == -ECANCELED)

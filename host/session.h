@@ -9,11 +9,12 @@
  * A stream whose reader went away (`coffer run -- yes | head -1`) is closed in the guest as well: the command gets
  * SIGPIPE or EPIPE as it would in a pipeline.
  *
- * With `resume` a connection that breaks because the VM was stopped by a snapshot is made again when the VM is restored, and nobody
- * notices; while that is waited for, a signal that asks for an end ends the session.
+ * With `resume` a connection that breaks because the VM was stopped by a snapshot is made again when the VM is
+ * restored, and nobody notices; while that is waited for, a signal that asks for an end ends the session.
  *
  * Signals: INT, TERM, HUP, QUIT, USR1, USR2 go to the guest command. The third of those that ask for an end is not
- * passed on: the session is over (SESSION_FORCED). So it is SESSION_HANGUP_MS after a HUP, when nobody is left to ask again.
+ * passed on: the session is over (SESSION_FORCED). So it is SESSION_HANGUP_MS after a HUP, when nobody is left to ask
+ * again.
  */
 #pragma once
 #include <stdbool.h>
@@ -51,6 +52,6 @@ struct session_result {
 	int signal;
 };
 
-/* Run until one of session_end. Returns 0, or -errno when the agent broke the protocol or reported an error, and -ESTALE when the command
- * cannot be resumed. */
+/* Run until one of session_end. Returns 0, or -errno when the agent broke the protocol or reported an error, and
+ * -ESTALE when the command cannot be resumed. */
 int session_run(struct session *s, struct session_result *ret, struct err *err);

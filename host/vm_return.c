@@ -20,8 +20,9 @@ static int nap(struct wait *w, struct vm_handle *vm, int signal_fd, struct err *
 	/* A raw terminal needs the carriage return, and no other minds. */
 	if (w->say_at && control_deadline(0) >= w->say_at) {
 		w->say_at = 0;
-		fprintf(stderr, "coffer: the VM '%s' was stopped by a snapshot: waiting for 'coffer restore --name %s'%s\n", vm->dir.id,
-			vm->dir.id, isatty(STDERR_FILENO) ? "\r" : "");
+		fprintf(stderr,
+			"coffer: the VM '%s' was stopped by a snapshot: waiting for 'coffer restore --name %s'%s\n",
+			vm->dir.id, vm->dir.id, isatty(STDERR_FILENO) ? "\r" : "");
 	}
 	return vm_nap(vm, signal_fd, VM_AGENT_POLL_MS, err);
 }
@@ -34,7 +35,8 @@ static bool was_saved(struct vm_handle *vm, int signal_fd, struct err *err)
 	for (int waited = 0; !vm_has_ended(vm); waited += VM_AGENT_POLL_MS)
 		if (waited >= END_WAIT_MS || vm_nap(vm, signal_fd, VM_AGENT_POLL_MS, err) < 0)
 			return false;
-	return vm->status_fd >= 0 && vmdir_read_status_fd(vm->status_fd, &status, NULL) == 0 && !strcmp(status.stop, "saved");
+	return vm->status_fd >= 0 && vmdir_read_status_fd(vm->status_fd, &status, NULL) == 0 &&
+	       !strcmp(status.stop, "saved");
 }
 
 /* Until a VM of its name runs. */
@@ -55,8 +57,9 @@ static int wait_for_successor(struct wait *w, struct vm_handle *vm, int signal_f
 			return 0;
 		}
 		if (control_deadline(0) >= deadline)
-			return err_set(err, -ENOTCONN, "the VM '%s' was stopped by a snapshot and was not restored within %d s", vm->dir.id,
-				       VM_RETURN_WAIT_MS / 1000);
+			return err_set(err, -ENOTCONN,
+				       "the VM '%s' was stopped by a snapshot and was not restored within %d s",
+				       vm->dir.id, VM_RETURN_WAIT_MS / 1000);
 		int r = nap(w, vm, signal_fd, err);
 
 		if (r < 0)
@@ -65,7 +68,8 @@ static int wait_for_successor(struct wait *w, struct vm_handle *vm, int signal_f
 }
 
 /* One that is restored paused, or slowly, is waited for. */
-static int connect_patiently(struct wait *w, struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err)
+static int connect_patiently(struct wait *w, struct vm_handle *vm, int signal_fd, struct agent_conn **ret,
+			     struct err *err)
 {
 	for (;;) {
 		int r = vm_connect_agent(vm, signal_fd, ret, err);

@@ -223,7 +223,8 @@ void vm_status_describe(const struct vm_status *s, char *out, size_t len)
 	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
 		if (!strcmp(s->stop, known[i].stop))
 			words = known[i].words;
-	if (s->text[0] && strcmp(s->text, words) != 0 && strcmp(s->text, "killed on request") != 0 && strcmp(s->stop, "saved") != 0)
+	if (s->text[0] && strcmp(s->text, words) != 0 && strcmp(s->text, "killed on request") != 0 &&
+	    strcmp(s->stop, "saved") != 0)
 		snprintf(out, len, "%s (%s)", words, s->text);
 	else
 		snprintf(out, len, "%s", words);

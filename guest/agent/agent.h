@@ -35,7 +35,7 @@ struct agent_command {
 	_Atomic int32_t pid; /* also its process group; 0 when it has ended */
 	_Atomic uint32_t uid;
 	_Atomic uint64_t started_ms, ended_ms;
-	_Atomic int64_t resume; /* what its client calls it, see attach; 0: it does not outlive a reset of its connection */
+	_Atomic int64_t resume; /* what its client calls it; 0: it does not outlive a reset of its connection */
 	_Atomic bool tty, detached, attached, ended;
 	_Atomic uint32_t kind, value; /* when ended */
 	char text[AGENT_COMMAND_TEXT];

@@ -78,8 +78,8 @@ ssize_t channel_read_request(struct channel *c, struct err *err)
 }
 
 /*
- * After a transport reset a vsock socket says ENOTCONN (or ECONNRESET to one who waits); after the peer's close it says end of
- * file and EPIPE. A Unix socket whose peer left with bytes unread says EPIPE too, but knows of the reset.
+ * After a transport reset a vsock socket says ENOTCONN (or ECONNRESET to one who waits); after the peer's close it says
+ * end of file and EPIPE. A Unix socket whose peer left with bytes unread says EPIPE too, but knows of the reset.
  */
 void channel_note_failure(struct channel *c, int code)
 {

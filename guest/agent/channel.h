@@ -49,8 +49,8 @@ void channel_note_failure(struct channel *c, int code);
 /* Bytes that came with the request wait in the buffer, so poll would not tell of them. */
 bool channel_has_input(const struct channel *c);
 
-/* Take what is there. 1: a frame is complete in f, 0: nothing more now, -ECONNRESET: end of file, -EPROTO: violation; another -errno
- * or `reset`: the connection broke. */
+/* Take what is there. 1: a frame is complete in f, 0: nothing more now, -ECONNRESET: end of file, -EPROTO: violation;
+ * another -errno or `reset`: the connection broke. */
 int channel_receive_frame(struct channel *c, struct frame_reader *f, struct err *err);
 int channel_wait_frame(struct channel *c, struct frame_reader *f, struct err *err); /* 0 or as above */
 

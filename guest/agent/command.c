@@ -395,7 +395,8 @@ static int on_frame(struct handler *h)
 	case AGENT_STDERR: end_stream(c, AGENT_STDERR); return 0;
 	case AGENT_ACK:
 		if (outq_take(&c->out, le64_load(f->payload)) < 0)
-			return err_set(&h->err, -EPROTO, "ACK of %llu bytes: that many were not sent", (unsigned long long)le64_load(f->payload));
+			return err_set(&h->err, -EPROTO, "ACK of %llu bytes: that many were not sent",
+				       (unsigned long long)le64_load(f->payload));
 		return 0;
 	case AGENT_EXIT:
 		if (!c->exit_queued || outq_pending(&c->out))
@@ -438,8 +439,9 @@ static void refuse_connection(int fd, int code, const char *text)
 }
 
 /*
- * Another connection for a command that outlives its own; `received` matters for one that is resumed. The old one hears of it if that
- * needs no waiting. A host that has more output than was ever sent to it has it from a later moment than this guest is at.
+ * Another connection for a command that outlives its own; `received` matters for one that is resumed. The old one hears
+ * of it if that needs no waiting. A host that has more output than was ever sent to it has it from a later moment than
+ * this guest is at.
  */
 static void on_connection(struct handler *h, int fd, uint64_t received)
 {
@@ -448,7 +450,8 @@ static void on_connection(struct handler *h, int fd, uint64_t received)
 	struct json_writer w;
 
 	if (c->resume && outq_take(&c->out, received) < 0) {
-		refuse_connection(fd, -ESTALE, "the output that is to be continued is not the one that this command has");
+		refuse_connection(fd, -ESTALE,
+				  "the output that is to be continued is not the one that this command has");
 		return;
 	}
 	if (c->connected) {

@@ -2,19 +2,21 @@
 /*
  * A running command: its streams, signals, time-out, end, and the connection that may come and go (exec and attach).
  *
- * One loop over poll moves stdin from frames into a ring and on to the command, output into the ring of outq and on to the
- * host. Neither side can make the other wait for anything but its own data: STDIN has a window (proto.h), so frames from
- * the host are always taken; output has its ring, and is not read from the command while that is full.
+ * One loop over poll moves stdin from frames into a ring and on to the command, output into the ring of outq and on to
+ * the host. Neither side can make the other wait for anything but its own data: STDIN has a window (proto.h), so frames
+ * from the host are always taken; output has its ring, and is not read from the command while that is full.
  *
  * The end: the command's own process has ended; what it had written by then has been read (counted once, at that
  * moment); other holders of its streams get COMMAND_DRAIN_MS more. Then the ends of the streams and EXIT go out.
  *
- * A command with "resume" outlives a connection that breaks, as all do when the VM is restored, but not one that is closed.
- * Its output stays in the ring until the host has acknowledged it, and the ring being full stops it like any slow reader; attach
- * tells from where on to send it again, and how much of stdin had come. While nobody is connected it counts as a detached command.
+ * A command with "resume" outlives a connection that breaks, as all do when the VM is restored, but not one that is
+ * closed. Its output stays in the ring until the host has acknowledged it, and the ring being full stops it like any
+ * slow reader; attach tells from where on to send it again, and how much of stdin had come. While nobody is connected
+ * it counts as a detached command.
  *
- * A detached command outlives its connection. Its handler waits for others that the supervisor passes on (attach), and, once the command
- * has ended, keeps output and exit until a host has said that it has them, or the supervisor says QUIT.
+ * A detached command outlives its connection. Its handler waits for others that the supervisor passes on (attach), and,
+ * once the command has ended, keeps output and exit until a host has said that it has them, or the supervisor says
+ * QUIT.
  */
 #pragma once
 #include <stdbool.h>

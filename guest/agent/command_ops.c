@@ -209,7 +209,8 @@ int command_attach(struct handler *h)
 	if (!e)
 		return err_set(&h->err, -ENOENT, "command %llu: there is none", (unsigned long long)m.id);
 	if (r->resume && atomic_load(&e->resume) != r->resume)
-		return err_set(&h->err, -ESTALE, "command %llu is another one than the one to be resumed", (unsigned long long)m.id);
+		return err_set(&h->err, -ESTALE, "command %llu is another one than the one to be resumed",
+			       (unsigned long long)m.id);
 	if (!r->resume && (!atomic_load(&e->detached) || atomic_load(&e->resume)))
 		return err_set(&h->err, -EPERM, "command %llu was not started with 'detach'", (unsigned long long)m.id);
 	if (channel_has_input(&h->channel))

@@ -3,11 +3,12 @@
  * The output of one command: frames in a ring, ready for the wire.
  *
  * What the command writes is read straight into the ring behind room for a header (outq_read) and leaves it as it is
- * (outq_send). While nobody is connected the oldest frames make room for new ones (outq_drop): the size is fixed. Nothing but
- * whole frames is dropped, and a frame that was sent in part to a connection that died is sent again from its start.
+ * (outq_send). While nobody is connected the oldest frames make room for new ones (outq_drop): the size is fixed.
+ * Nothing but whole frames is dropped, and a frame that was sent in part to a connection that died is sent again from
+ * its start.
  *
- * With `keep` a frame stays when it has been sent, until the host says that it has it (outq_take); a ring full of such frames is
- * full. What the host has is counted in bytes of whole frames with their headers, from the first one on.
+ * With `keep` a frame stays when it has been sent, until the host says that it has it (outq_take); a ring full of such
+ * frames is full. What the host has is counted in bytes of whole frames with their headers, from the first one on.
  *
  * OUTQ_RESERVE bytes are kept free for the ends of both streams and the EXIT frame, so these always fit.
  */
@@ -44,6 +45,7 @@ bool outq_mid_frame(const struct outq *q); /* another frame must not come in bet
 /* Send what the socket takes, or with `one` at most the rest of the frame at the head: bytes, -EAGAIN or another -errno. Only
  * while pending. */
 ssize_t outq_send(struct outq *q, int fd, bool one);
-/* With `keep`: the host has `total` bytes since the beginning. -ERANGE: that is no end of a frame that is kept and was sent. */
+/* With `keep`: the host has `total` bytes since the beginning. -ERANGE: that is no end of a frame that is kept and was
+ * sent. */
 int outq_take(struct outq *q, uint64_t total);
 void outq_rewind(struct outq *q); /* the connection is another one: what is there is sent from its beginning */

@@ -141,7 +141,7 @@ static int detach(struct supervisor *s, const struct connection *self)
 	return oldest ? post(oldest, &quit, -1) : -EUSERS;
 }
 
-/* Marked here, one after the other: when a restore breaks all connections at once, as many as there is room for stay. */
+/* Marked here, one after the other: when a restore breaks all connections, as many as there is room for stay. */
 static void orphan(struct supervisor *s, const struct connection *c)
 {
 	struct supervisor_message quit = { .type = SUPERVISOR_QUIT };
@@ -156,10 +156,10 @@ static void orphan(struct supervisor *s, const struct connection *c)
 
 static int forward(struct supervisor *s, const struct supervisor_message *m, int fd)
 {
-	struct supervisor_message out = { .type = fd >= 0 ? SUPERVISOR_CONNECTION : SUPERVISOR_SIGNAL, .value = m->value,
-					  .received = m->received };
+	struct supervisor_message out = { .value = m->value, .received = m->received };
 	struct connection *c = find_command(s, m->id);
 
+	out.type = fd >= 0 ? SUPERVISOR_CONNECTION : SUPERVISOR_SIGNAL;
 	return c ? post(c, &out, fd) : -ESRCH;
 }
 

@@ -17,7 +17,7 @@ enum supervisor_message_type {
 	/* calls, answered by an ACK whose value is 0 or -errno */
 	SUPERVISOR_ENV = 1, /* a struct agent_env follows: the environment of later commands */
 	SUPERVISOR_DETACH,  /* may this command outlive its connection? */
-	SUPERVISOR_ATTACH,  /* hand the connection that comes with it to the handler of command `id`; value 1: to resume it */
+	SUPERVISOR_ATTACH,  /* hand the connection that comes with it to the handler of command `id`; value 1: resume */
 	SUPERVISOR_SIGNAL,  /* signal `value` to command `id` */
 	SUPERVISOR_POWER,   /* value: RB_POWER_OFF or RB_AUTOBOOT; id: grace in ms */
 	/* told, not answered */

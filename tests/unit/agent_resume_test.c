@@ -2,9 +2,10 @@
 /*
  * Commands with "resume": they outlive a connection that breaks, and nothing of their streams is lost or doubled.
  *
- * A Unix socket whose peer closes it with bytes unread breaks for the agent just as a vsock one does when the VM is restored: so
- * `cut` waits for bytes, and closes. In the middle of much output the agent's process stands still meanwhile, as it does in a VM: a
- * sendmsg in which the break came would report what it had sent before, and nobody would ever hear of the break.
+ * A Unix socket whose peer closes it with bytes unread breaks for the agent just as a vsock one does when the VM is
+ * restored: so `cut` waits for bytes, and closes. In the middle of much output the agent's process stands still
+ * meanwhile, as it does in a VM: a sendmsg in which the break came would report what it had sent before, and nobody
+ * would ever hear of the break.
  */
 #include <errno.h>
 #include <poll.h>
@@ -49,7 +50,8 @@ static int64_t start(const char *script, const char *more)
 {
 	char request[1024];
 
-	snprintf(request, sizeof(request), "{\"op\":\"exec\",\"argv\":[\"sh\",\"-c\",\"%s\"],\"resume\":%d%s}", script, KEY, more);
+	snprintf(request, sizeof(request), "{\"op\":\"exec\",\"argv\":[\"sh\",\"-c\",\"%s\"],\"resume\":%d%s}", script,
+		 KEY, more);
 	agent_peer_request(&peer, &guest, request);
 	if (strncmp(peer.line, "{\"ok\"", 5) != 0)
 		fail_msg("%s", peer.line);
@@ -61,8 +63,8 @@ static bool attach(int64_t id, int64_t key, uint64_t received)
 {
 	char request[128];
 
-	snprintf(request, sizeof(request), "{\"op\":\"attach\",\"id\":%lld,\"resume\":%lld,\"received\":%llu}", (long long)id,
-		 (long long)key, (unsigned long long)received);
+	snprintf(request, sizeof(request), "{\"op\":\"attach\",\"id\":%lld,\"resume\":%lld,\"received\":%llu}",
+		 (long long)id, (long long)key, (unsigned long long)received);
 	agent_peer_request(&peer, &guest, request);
 	return strncmp(peer.line, "{\"ok\":true", 10) == 0;
 }
@@ -217,6 +219,35 @@ static void an_end_in_between_is_kept(void **s)
 	agent_peer_close(&peer);
 	while (ps_of(id))
 		;
+}
+
+static void signals_and_the_terminal_work_afterwards(void **s)
+{
+	int64_t id = start("trap 'exit 9' USR1; echo up; read x; stty size; while :; do sleep 0.05; done",
+			   ",\"stdin\":true,\"tty\":true");
+	const le16 size[4] = { le16_make(33), le16_make(44), le16_make(0), le16_make(0) };
+	const le32 usr1 = le32_make(SIGUSR1);
+	char text[4096] = "";
+	size_t n = 0;
+
+	(void)s;
+	cut();
+	assert_true(attach(id, KEY, 0));
+	agent_peer_put(&peer, AGENT_WINSIZE, size, sizeof(size));
+	agent_peer_put(&peer, AGENT_STDIN, "x\n", 2);
+	while (!strstr(text, "33 44")) {
+		assert_true(agent_peer_frame(&peer));
+		assert_int_equal(peer.type, AGENT_STDOUT);
+		assert_true(n + peer.length < sizeof(text));
+		memcpy(text + n, peer.payload, peer.length);
+		n += peer.length;
+		text[n] = '\0';
+	}
+	assert_non_null(strstr(text, "up"));
+	agent_peer_put(&peer, AGENT_SIGNAL, &usr1, sizeof(usr1));
+	agent_peer_collect_and_ack(&peer, &r);
+	assert_int_equal(r.value, 9);
+	agent_peer_close(&peer);
 }
 
 static void output_from_another_time_is_stale(void **s)
@@ -473,7 +504,8 @@ static void transfer(unsigned seed)
 		if (t->due && p.revents & POLLIN) {
 			cut_and_resume(t);
 		} else if (p.revents & POLLIN) {
-			n = recv(peer.fd, t->in + t->have, MIN(sizeof(t->in) - t->have, (size_t)dice(t, 20000) + 1), MSG_DONTWAIT);
+			n = recv(peer.fd, t->in + t->have, MIN(sizeof(t->in) - t->have, (size_t)dice(t, 20000) + 1),
+				 MSG_DONTWAIT);
 			assert_true(n > 0);
 			t->have += (size_t)n;
 			take_frames(t);
@@ -504,6 +536,7 @@ int main(void)
 		cmocka_unit_test(a_break_does_not_and_everything_comes_again),
 		cmocka_unit_test(what_was_received_does_not_come_again),
 		cmocka_unit_test(an_end_in_between_is_kept),
+		cmocka_unit_test(signals_and_the_terminal_work_afterwards),
 		cmocka_unit_test(output_from_another_time_is_stale),
 		cmocka_unit_test(only_who_knows_its_key_resumes_it),
 		cmocka_unit_test(an_ack_of_what_was_not_sent_is_a_violation),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A guest command whose connection is made again: against the real agent behind a relay that breaks connections, and against agents
- * that say what the test wants. The client is a child process, as `coffer exec` is.
+ * A guest command whose connection is made again: against the real agent behind a relay that breaks connections, and
+ * against agents that say what the test wants. The client is a child process, as `coffer exec` is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -98,7 +98,8 @@ static int open_file(const char *name)
 	return open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 }
 
-static void start_client(struct client *c, char **argv, int (*again)(void *, int, struct agent_conn **, int *, struct err *))
+static void start_client(struct client *c, char **argv,
+			 int (*again)(void *, int, struct agent_conn **, int *, struct err *))
 {
 	struct resume_source source = { .connect = again, .connect_again = connect_front };
 	struct exec_options o = { .interactive = true };
@@ -172,8 +173,8 @@ static char state_of(pid_t pid, pid_t *ret_parent)
 	return state;
 }
 
-/* The agent's process for the command stands still while its connection breaks, as in a VM (agent_resume_test.c). Returns whether there
- * were bytes on their way, without which a close is no break. */
+/* The agent's process for the command stands still while its connection breaks, as in a VM (agent_resume_test.c).
+ * Returns whether there were bytes on their way, without which a close is no break. */
 static bool cut(int agent, pid_t handler)
 {
 	pid_t parent;
@@ -240,7 +241,8 @@ static void nothing_is_lost_or_doubled_when_connections_break(void **s)
 	test_agent_start(&agent, &home);
 	start_client(&c, SH("cat; echo end >&2; exit 9"), comes_back);
 	while (cut_last) {
-		int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC), to = sock_connect_path(agent.socket, SOCK_STREAM, NULL);
+		int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC),
+		    to = sock_connect_path(agent.socket, SOCK_STREAM, NULL);
 
 		assert_true(client >= 0 && to >= 0);
 		cut_last = relay(client, to, cuts < CUTS);
@@ -310,7 +312,8 @@ static void attach_says_what_was_received_and_goes_on(void **s)
 
 	(void)s;
 	start_client(&c, SH("x"), comes_back);
-	snprintf(wanted, sizeof(wanted), "{\"op\":\"attach\",\"id\":5,\"resume\":%lld,\"received\":12}", (long long)break_first());
+	snprintf(wanted, sizeof(wanted), "{\"op\":\"attach\",\"id\":5,\"resume\":%lld,\"received\":12}",
+		 (long long)break_first());
 	int fd = take_request(line, sizeof(line));
 
 	assert_string_equal(line, wanted);
@@ -419,13 +422,13 @@ static void an_older_agent_is_asked_without_resume(void **s)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(nothing_is_lost_or_doubled_when_connections_break, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(attach_says_what_was_received_and_goes_on, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(an_earlier_moment_is_explained, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(stdin_that_was_not_sent_is_an_earlier_moment_or_a_lie, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_vm_that_does_not_come_back_is_a_lost_connection, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_signal_ends_the_waiting, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(an_older_agent_is_asked_without_resume, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(nothing_is_lost_or_doubled_when_connections_break, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(attach_says_what_was_received_and_goes_on, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(an_earlier_moment_is_explained, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(stdin_that_was_not_sent_is_an_earlier_moment_or_a_lie, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(a_vm_that_does_not_come_back_is_a_lost_connection, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(a_signal_ends_the_waiting, set_up, tear_down),
+	    cmocka_unit_test_setup_teardown(an_older_agent_is_asked_without_resume, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
