@@ -6,11 +6,12 @@
  * How it works: one index in memory (lsmt_index.h) says which file supplies each sector.
  *   read   split where the index says, each piece read from its file into its part of the caller's iovecs; holes and
  *          zeroed ranges are read from an empty memfd, so that the kernel writes guest memory as everywhere else
- *   write  appended to the top's data file; when the data are there, index and log get the entry
+ *   write  put where the top's data file has room; when the data are there, index and log get the entry
  *   discard, write zeroes   a zeroed entry; nothing where nothing is mapped
  *   flush  a round of the log (block_layers_log.c); durable writes wait for one
- * The data file is only appended to, so a read under way goes on to see what it found, and of writes that overlap the one
- * whose data arrive last wins as a whole.
+ * Data in use are never written again, and what they displace is free only when no read under way can have found it
+ * (block_layers_space.c). So a read goes on to see what it found, and of writes that overlap the one whose data arrive last
+ * wins as a whole.
  *
  * Requests wait in `todo`, in order, while the pool of parts is empty or the log is full. Nothing is allocated after
  * opening: pool, rings and index are there (the index as reserved memory). An index that is full makes writes fail.
@@ -95,6 +96,7 @@ static void on_read(struct block_request *req, int result)
 	struct layers_sub *s = container_of(req, struct layers_sub, req);
 	struct block_request *parent = s->parent;
 
+	s->l->space.reads[s->epoch]--;
 	sub_put(s);
 	part_done(parent, result);
 }
@@ -154,6 +156,8 @@ static bool start_read(struct block_layers *l, struct block_request *r)
 				return true;
 			}
 			s->req.len = n;
+			s->epoch = l->space.epoch;
+			l->space.reads[s->epoch]++;
 			r->parts++;
 			r->pos += n;
 			r->left -= n;
@@ -165,11 +169,12 @@ static bool start_read(struct block_layers *l, struct block_request *r)
 	return true;
 }
 
-/* Room in the log for n entries. False: wait; or, when the log cannot be written, *ret_error. */
-static bool log_room(struct block_layers *l, uint32_t n, int *ret_error)
+/* Room in the log for n entries, and for what they displace. False: wait; or, when the log cannot be written,
+ * *ret_error. */
+static bool log_room(struct block_layers *l, uint32_t n, uint64_t sectors, bool write, int *ret_error)
 {
 	*ret_error = 0;
-	if (layers_log_has_room(l, n))
+	if (layers_log_has_room(l, n) && layers_space_has_room(&l->space, sectors, write))
 		return true;
 	if (l->step == LAYERS_IDLE && (l->log_error || l->broken)) {
 		*ret_error = l->log_error ? l->log_error : -EIO;
@@ -189,11 +194,14 @@ static uint32_t entries_of(uint64_t bytes)
 static int map_range(struct block_layers *l, uint64_t sector, uint32_t n, uint64_t moffset, bool zeroed)
 {
 	const struct lsmt_seg s = { .offset = sector, .length = n, .moffset = moffset, .zeroed = zeroed, .tag = l->top };
-	int r = lsmt_index_insert(&l->index, &s);
 
-	if (r == 0)
-		layers_log_add(l, &s);
-	return r;
+	if (lsmt_index_full(&l->index))
+		return -ENOMEM;
+	if (!layers_space_displace(l, sector, n))
+		return -EIO;
+	lsmt_index_insert(&l->index, &s);
+	layers_log_add(l, &s);
+	return 0;
 }
 
 static void on_write(struct block_request *req, int result)
@@ -201,20 +209,22 @@ static void on_write(struct block_request *req, int result)
 	struct layers_sub *s = container_of(req, struct layers_sub, req);
 	struct block_layers *l = s->l;
 	struct block_request *parent = s->parent;
-	uint64_t sectors = parent->len / BLOCK_SECTOR, moffset = s->moffset;
+	uint64_t sectors = parent->len / BLOCK_SECTOR, moffset = s->moffset, done = 0;
 
 	l->reserved -= entries_of(parent->len);
+	layers_space_written(&l->space, sectors);
 	sub_put(s);
-	if (result < 0 && l->cursor == moffset + sectors)
-		l->cursor = moffset; /* nobody came behind it: the place is free again */
 	if (result == 0)
 		l->log[l->current].data_dirty = true;
-	for (uint64_t done = 0; result == 0 && done < sectors;) {
+	while (result == 0 && done < sectors) {
 		uint32_t n = (uint32_t)MIN(sectors - done, (uint64_t)LSMT_LENGTH_MAX);
 
 		result = map_range(l, parent->offset / BLOCK_SECTOR + done, n, moffset + done, false);
-		done += n;
+		if (result == 0)
+			done += n;
 	}
+	if (done < sectors)
+		layers_space_put(l, moffset + done, sectors - done);
 	if (result == 0 && (parent->flags & BLOCK_F_DURABLE)) {
 		parent->parts--;
 		layers_log_flush(l, parent);
@@ -234,7 +244,7 @@ static bool start_write(struct block_layers *l, struct block_request *r)
 		r->result = -ENOSPC;
 		return true;
 	}
-	if (!log_room(l, entries_of(r->len), &error))
+	if (!log_room(l, entries_of(r->len), sectors, true, &error))
 		return false;
 	if (error) {
 		r->result = error;
@@ -244,17 +254,16 @@ static bool start_write(struct block_layers *l, struct block_request *r)
 	if (!s)
 		return false;
 	s->parent = r;
-	s->moffset = l->cursor;
+	s->moffset = layers_space_take(l, sectors);
 	s->req = (struct block_request){
 		.op = BLOCK_WRITE,
-		.offset = l->cursor * BLOCK_SECTOR,
+		.offset = s->moffset * BLOCK_SECTOR,
 		.len = r->len,
 		.iov = r->iov,
 		.niov = r->niov,
 		.file = (uint16_t)(LAYERS_FILE_TAG0 + l->top),
 		.done = on_write,
 	};
-	l->cursor += sectors;
 	l->reserved += entries_of(r->len);
 	r->left = 0;
 	r->parts++;
@@ -278,7 +287,7 @@ static bool start_zero(struct block_layers *l, struct block_request *r)
 		int error = 0;
 
 		if (!is_hole(l, sector, n)) {
-			if (!log_room(l, 1, &error))
+			if (!log_room(l, 1, n, false, &error))
 				return false;
 			if (error == 0)
 				error = map_range(l, sector, n, 0, true);
@@ -350,7 +359,7 @@ static void run(struct block_layers *l)
 		l->again = false;
 		pump(l);
 		l->io->ops->kick(l->io);
-	} while (l->again && l->todo.head);
+	} while (layers_space_poke(l) || (l->again && l->todo.head));
 }
 
 static void layers_submit(struct block *b, struct block_request *r)
@@ -384,10 +393,12 @@ static void layers_drain(struct block *b)
 {
 	struct block_layers *l = layers_of(b);
 
+	l->draining = true;
 	do {
 		run(l);
 		l->io->ops->drain(l->io);
 	} while (l->todo.head || l->flushes.head || l->io->inflight);
+	l->draining = false;
 }
 
 static int layers_start(struct block *b, struct vm *vm, struct err *err)
@@ -415,6 +426,7 @@ static void layers_close(struct block *b)
 	fd_close(l->zero_fd);
 	fd_close(b->event_fd);
 	lsmt_index_finish(&l->index);
+	layers_space_finish(&l->space);
 	free(l->subs);
 	free(l);
 }
@@ -445,7 +457,7 @@ static int open_all(struct block_layers *l, const struct block_config *c, struct
 	l->subs = calloc(LAYERS_SUBS, sizeof(*l->subs));
 	for (int i = 0; i < 2; i++)
 		l->log[i].ring = calloc(LAYERS_LOG_ENTRIES, LSMT_ENTRY_BYTES);
-	if (!l->subs || !l->log[0].ring || !l->log[1].ring)
+	if (layers_space_init(&l->space) < 0 || !l->subs || !l->log[0].ring || !l->log[1].ring)
 		return err_errno(err, -ENOMEM, "a disk of layers");
 	for (int i = LAYERS_SUBS - 1; i >= 0; i--) {
 		l->subs[i].l = l;
@@ -454,7 +466,7 @@ static int open_all(struct block_layers *l, const struct block_config *c, struct
 	}
 	for (int i = 0; i < LAYERS_FILES; i++)
 		files[i] = i == LAYERS_FILE_ZEROS ? l->zero_fd : -1;
-	r = block_io_open(c, &l->b, LAYERS_SUBS + 1, files, LAYERS_FILES, &l->io, err);
+	r = block_io_open(c, &l->b, LAYERS_SUBS + 1 + LAYERS_PUNCHES, files, LAYERS_FILES, &l->io, err);
 	if (r < 0)
 		return r;
 	if (c->size) {

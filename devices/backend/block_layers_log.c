@@ -16,6 +16,9 @@
  * When a sync fails, the kernel may have dropped the data it could not write; a later success would mean nothing. From
  * then on every flush fails. A failed append is tried again at the same place by the next round.
  *
+ * A round that is through makes what its entries displaced free to be used again (block_layers_space.c), and too much of that
+ * starts one.
+ *
  * cache=unsafe: no syncs; a flush still puts the entries into the file, so that the pair outlives the monitor.
  */
 #include <errno.h>
@@ -93,6 +96,8 @@ static void next_step(struct block_layers *l, enum layers_step done)
 		switch (done) {
 		case LAYERS_IDLE:
 			l->step_entries = used(g);
+			if (l->step_log == l->current)
+				layers_space_mark(&l->space);
 			if (g->data_dirty && !l->unsafe) {
 				g->data_dirty = false; /* writes that complete from here on set it again */
 				submit_step(l, LAYERS_SYNC_DATA, BLOCK_FLUSH, g->data_place);
@@ -117,6 +122,7 @@ static void next_step(struct block_layers *l, enum layers_step done)
 			break;
 		}
 		if (l->step_log == l->current) {
+			layers_space_logged(&l->space);
 			end_round(l, 0);
 			return;
 		}
@@ -164,7 +170,9 @@ static bool wants_room(const struct block_layers *l)
 {
 	uint32_t n = used(&l->log[l->current]);
 
-	return l->has_top && l->log_error == 0 && !l->broken && n && (l->full || n >= LAYERS_LOG_WRITE);
+	if (!l->has_top || l->log_error || l->broken)
+		return false;
+	return (n && (l->full || n >= LAYERS_LOG_WRITE)) || layers_space_wants_round(&l->space, l->full);
 }
 
 void layers_log_poke(struct block_layers *l)

@@ -8,10 +8,12 @@
  * Sealing has two parts. With the guest paused: copy the top's entries, put the new pair in its place; the old data file
  * stays what it was to the index, a layer by the same number. Later, on any thread: write these entries and the
  * trailer into the old data file (lsmt_write.c). The guest may flush in between: then the old index file gets what it
- * lacks first (block_layers_log.c), so the old pair is whole even when sealing never ends.
+ * lacks first (block_layers_log.c), so the old pair is whole even when sealing never ends. What was free in the old data
+ * file is punched before the rest: no log that survives names it. A sealed layer is never punched.
  *
  * Trust: layers are hostile; lsmt_read.c checks them. Threads: block_sealing_finish touches only what it was given.
  */
+/* syscalls(worker): fallocate */
 /* syscalls(main): fcntl(1=F_GETFL) fcntl(1=F_DUPFD_CLOEXEC) fstat newfstatat lseek close */
 #include <errno.h>
 #include <fcntl.h>
@@ -103,6 +105,7 @@ static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t t
 	l->top = tag;
 	l->top_head = p->head;
 	l->cursor = p->data_end;
+	layers_space_reset(&l->space, p->data_end / LAYERS_BLOCK);
 	l->current = log;
 	g->head = g->tail = 0;
 	g->file_end = p->index_end;
@@ -218,6 +221,11 @@ int block_layers_attach(struct block *b, const struct block_stack *s, struct err
 		l->has_top = true;
 		l->layer_fd[s->nlayers] = s->top_data_fd;
 		set_top(l, &top, (uint8_t)s->nlayers, 0, s->top_index_fd);
+		if (layers_space_probe(&l->space, s->top_data_fd, l->cursor * BLOCK_SECTOR))
+			layers_space_scan(l);
+		else
+			snprintf(b->note, sizeof(b->note), "the host's file system cannot punch holes: what the guest discards "
+							   "is used again, but not given back");
 		if (top.torn)
 			snprintf(b->note, sizeof(b->note),
 				 "the top was not closed properly: entries behind the first %" PRIu64
@@ -233,6 +241,8 @@ struct block_sealing {
 	struct lsmt_head head;
 	uint64_t data_end, n;
 	uint8_t *entries;
+	struct layers_extent *free;
+	uint64_t nfree;
 };
 
 int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct block_sealing **ret, struct err *err)
@@ -258,10 +268,13 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 			return err_errno(err, r < 0 ? r : -EIO, "write the index of the layer sealed before");
 	}
 	s = calloc(1, sizeof(*s));
-	if (s)
+	if (s) {
 		s->entries = malloc(l->index.count * LSMT_ENTRY_BYTES + 1);
-	if (!s || !s->entries) {
-		free(s);
+		s->free = malloc((layers_space_free(&l->space, NULL) + 1) * sizeof(*s->free));
+		s->fd = -1;
+	}
+	if (!s || !s->entries || !s->free) {
+		block_sealing_free(s);
 		return err_errno(err, -ENOMEM, "an index of %" PRIu64 " entries", l->index.count);
 	}
 	s->fd = fcntl(l->layer_fd[l->top], F_DUPFD_CLOEXEC, 3);
@@ -278,6 +291,8 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 	s->head = l->top_head;
 	s->data_end = l->cursor;
 	s->n = lsmt_index_extract(&l->index, l->top, s->entries, l->index.count);
+	if (l->space.can_punch && !l->broken)
+		s->nfree = layers_space_free(&l->space, s->free);
 	fd_close(l->log[!l->current].index_fd);
 	l->layer_fd[l->top + 1] = new_data_fd;
 	l->carry = true;
@@ -288,6 +303,8 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 
 int block_sealing_finish(struct block_sealing *s, struct err *err)
 {
+	layers_space_punch(s->fd, s->free, s->nfree);
+	s->nfree = 0;
 	return lsmt_seal_file(s->fd, &s->head, s->data_end, s->entries, s->n, err);
 }
 
@@ -297,5 +314,6 @@ void block_sealing_free(struct block_sealing *s)
 		return;
 	fd_close(s->fd);
 	free(s->entries);
+	free(s->free);
 	free(s);
 }

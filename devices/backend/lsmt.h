@@ -2,8 +2,8 @@
 /*
  * LSMT layer files (overlaybd's format): making, checking and sealing them. docs/layers.md has the bytes.
  *
- * A layer is a sealed file (header, data, sorted index, trailer), or, while it is written, a pair: a data file that is
- * only appended to and a log of index entries. Nothing here does I/O on guest memory: the "layers" backend
+ * A layer is a sealed file (header, data, sorted index, trailer), or, while it is written, a pair: a data file
+ * and a log of index entries. Nothing here does I/O on guest memory: the "layers" backend
  * (block_layers.c) does, through the same index.
  *
  * Trust: every field of a layer is hostile.

@@ -333,12 +333,17 @@ static void join_chunks(struct lsmt_index *x, uint32_t d)
 		respread(x, d, 2, 1);
 }
 
+bool lsmt_index_full(const struct lsmt_index *x)
+{
+	return x->max - x->fresh + x->nfree < INSERT_CHUNKS || x->count >= LSMT_ENTRIES_MAX;
+}
+
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s)
 {
 	struct lsmt_cell cell = cell_make(s), *p;
 	uint32_t d, i;
 
-	if (x->max - x->fresh + x->nfree < INSERT_CHUNKS || x->count >= LSMT_ENTRIES_MAX)
+	if (lsmt_index_full(x))
 		return -ENOMEM;
 	clear_range(x, s->offset, s->offset + s->length, &d, &i);
 	p = before(x, d, i);

@@ -40,6 +40,8 @@ int lsmt_index_init(struct lsmt_index *x, uint64_t max_segs, struct err *err);
 void lsmt_index_clear(struct lsmt_index *x); /* empty again, memory given back */
 void lsmt_index_finish(struct lsmt_index *x); /* accepts a zeroed one */
 
+/* The next insert would fail. */
+bool lsmt_index_full(const struct lsmt_index *x);
 /* 0 or -ENOMEM with nothing changed. */
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s);
 
@@ -50,7 +52,7 @@ bool lsmt_index_lookup(const struct lsmt_index *x, uint64_t offset, uint64_t max
 /* All segments with this tag, in order, encoded with tag 0: how many; ret (NULL: only count) has room for max. */
 uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *ret, uint64_t max);
 
-/* In order, for tests: false behind the last one. */
+/* In order: false behind the last one. */
 struct lsmt_cursor { uint32_t dir, i; };
 bool lsmt_index_next(const struct lsmt_index *x, struct lsmt_cursor *c, struct lsmt_seg *ret);
 /* Bytes of memory in use. */

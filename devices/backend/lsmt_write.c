@@ -7,7 +7,7 @@
  * the index file still says what is in it; what was appended is passed over. Both blocks of the header differ in
  * one byte, so a torn write of it leaves the one or the other.
  */
-/* syscalls(worker): pwrite64 fdatasync */
+/* syscalls(worker): pwrite64 fdatasync ftruncate */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -128,7 +128,8 @@ int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, cons
 	lsmt_head_encode(&h, block);
 	if (r == 0)
 		r = fd_pwrite_full(fd, block, sizeof(block), (off_t)(at + padded));
-	if (r == 0 && fdatasync(fd) < 0)
+	/* The trailer is the last of the file; a write that failed may have left something behind it. */
+	if (r == 0 && (ftruncate(fd, (off_t)(at + padded + LSMT_BLOCK)) < 0 || fdatasync(fd) < 0))
 		r = -errno;
 	h.flags |= LSMT_FLAG_HEADER;
 	h.index_offset = h.index_entries = 0;

@@ -4,17 +4,17 @@
  *
  * An engine of our own carries out one request at a time, in a random order, and notes which writes a sync has
  * made safe. At any moment the files can be copied as a cut might leave them: with what was synced, and of the rest any
- * pieces of 512 bytes, in flight or complete. The copy is opened; each sector must hold what it held when the
+ * pieces of 512 bytes, in flight or complete; holes punched are there or not in the same way. The copy is opened; each sector must hold what it held when the
  * last flush that was answered began, or something newer; the index must be good to go on with.
  */
 #include "tests/device/layers_fixture.h"
 
 enum { SECTORS = 256, SIZE = SECTORS * 512, INFLIGHT = 24, OPS = 160, ROUNDS = 12, FILES_MAX = 16, EVENTS = 4096 };
 
-/* A write to a file. */
+/* A write to a file, or a hole in it. */
 struct event {
 	ino_t ino;
-	bool safe;
+	bool safe, hole;
 	uint64_t off, len;
 	uint8_t *bytes;
 };
@@ -26,7 +26,7 @@ struct fake_io {
 	struct block_request *waiting[LAYERS_SUBS + 8];
 	int nwaiting;
 	struct event event[EVENTS];
-	int nevents;
+	int nevents, holes;
 	struct rnd rnd;
 };
 
@@ -47,6 +47,11 @@ static ino_t inode(int fd)
 	return st.st_ino;
 }
 
+static void punch(int fd, uint64_t off, uint64_t len)
+{
+	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)len), 0);
+}
+
 static void note_write(struct fake_io *f, int fd, const struct block_request *r)
 {
 	struct event *e = &f->event[f->nevents++];
@@ -61,12 +66,23 @@ static void note_write(struct fake_io *f, int fd, const struct block_request *r)
 	assert_int_equal(at, r->len);
 }
 
-/* Carry out one of those that wait. */
-static void fake_step(struct fake_io *f)
+static void note_hole(struct fake_io *f, int fd, uint64_t off, uint64_t len)
 {
-	int i = (int)rnd_below(&f->rnd, (uint32_t)f->nwaiting), fd;
+	struct event *e = &f->event[f->nevents++];
+
+	assert_true(f->nevents < EVENTS);
+	assert_true(off >= LSMT_BLOCK);
+	*e = (struct event){ .ino = inode(fd), .hole = true, .off = off, .len = len };
+	f->holes++;
+	punch(fd, off, len);
+}
+
+/* Carry out the one that waits at place i. */
+static void fake_do(struct fake_io *f, int i)
+{
 	struct block_request *r = f->waiting[i];
 	uint64_t off = r->offset;
+	int fd;
 
 	f->waiting[i] = f->waiting[--f->nwaiting];
 	fd = f->file[r->file];
@@ -86,10 +102,18 @@ static void fake_step(struct fake_io *f)
 			f->event[k].safe |= f->event[k].ino == inode(fd);
 		break;
 	case BLOCK_DISCARD:
+		note_hole(f, fd, off, r->len);
+		break;
 	case BLOCK_WRITE_ZEROES:
 		fail_msg("not a file's");
 	}
 	r->done(r, 0);
+}
+
+/* Any of them. */
+static void fake_step(struct fake_io *f)
+{
+	fake_do(f, (int)rnd_below(&f->rnd, (uint32_t)f->nwaiting));
 }
 
 static void fake_kick(struct block_io *io)
@@ -132,12 +156,13 @@ struct op {
 	struct waited w;
 	uint8_t *buf;
 	int rank;    /* in the order of completion, from 1 on; 0: not complete */
-	bool used;
+	bool lost;   /* its monitor ended before it was done */
 };
 
 struct crash {
 	struct block *b;
 	struct fake_io *f;
+	uint64_t seed;
 	struct op op[OPS];
 	int nops, nranks;
 	int floor[SECTORS];     /* rank that a cut must not go behind */
@@ -152,27 +177,50 @@ static void pair_add(struct crash *c)
 	c->npairs++;
 }
 
-static struct crash *crash_start(uint64_t seed)
+/* A monitor begins with the first pair. */
+static void crash_open(struct crash *c)
 {
-	struct crash *c = calloc(1, sizeof(*c));
-	struct block_stack s = { .base_fd = -1 };
+	struct block_stack s = { .base_fd = -1, .top_data_fd = dup(c->data[0]), .top_index_fd = dup(c->index[0]) };
 	struct block_layers *l;
 
-	c->rnd = (struct rnd){ seed };
-	pair_add(c);
-	s.top_data_fd = dup(c->data[0]);
-	s.top_index_fd = dup(c->index[0]);
 	c->b = disk_open(&s, "threads", NULL);
 	l = layers_of(c->b);
-	c->f = calloc(1, sizeof(*c->f));
 	c->f->io = (struct block_io){ .ops = &fake_ops, .event_fd = c->b->event_fd };
 	c->f->real = l->io;
-	c->f->rnd = (struct rnd){ seed + 1000 };
 	c->f->file[LAYERS_FILE_ZEROS] = l->zero_fd;
 	c->f->file[LAYERS_FILE_TAG0] = s.top_data_fd;
 	c->f->file[LAYERS_FILE_INDEX0] = s.top_index_fd;
 	l->io = &c->f->io;
+	l->space.pool.max = c->seed % 3 * 4; /* small, so that holes are punched, too */
+}
+
+static struct crash *crash_start(uint64_t seed)
+{
+	struct crash *c = calloc(1, sizeof(*c));
+
+	c->seed = seed;
+	c->rnd = (struct rnd){ seed };
+	c->f = calloc(1, sizeof(*c->f));
+	c->f->rnd = (struct rnd){ seed + 1000 };
+	pair_add(c);
+	crash_open(c);
 	return c;
+}
+
+/* It ends at once, and the next one opens what it finds in the page cache: what was synced counts as synced, no more. */
+static void crash_kill(struct crash *c)
+{
+	struct block_layers *l = layers_of(c->b);
+
+	for (int i = 0; i < c->nops; i++)
+		if (!c->op[i].w.done)
+			c->op[i].lost = c->op[i].w.done = true;
+	memcpy(c->latest, c->floor, sizeof(c->latest));
+	c->f->nwaiting = 0;
+	l->attached = false; /* closing writes nothing */
+	l->io = c->f->real;
+	c->b->ops->close(c->b); /* and waits for nothing */
+	crash_open(c);
 }
 
 static void crash_end(struct crash *c)
@@ -205,7 +253,11 @@ static int cut_copy(struct crash *c, int fd)
 		for (uint64_t at = 0; at < e->len;) {
 			uint64_t n = MIN(e->len - at, 512 - (e->off + at) % 512);
 
-			if (e->safe || mood == 1 || (mood >= 2 && rnd_below(&c->rnd, 2)))
+			if (!e->safe && mood != 1 && (mood == 0 || rnd_below(&c->rnd, 2)))
+				;
+			else if (e->hole)
+				punch(copy, e->off + at, n);
+			else
 				assert_int_equal(fd_pwrite_full(copy, e->bytes + at, n, (off_t)(e->off + at)), 0);
 			at += n;
 		}
@@ -315,7 +367,6 @@ static void submit_random(struct crash *c)
 			kind = 0;
 	}
 	c->nops++;
-	o->used = true;
 	if (kind == 0) {
 		waited_submit(c->b, &o->w, BLOCK_FLUSH, 0, NULL, 0, 0);
 	} else if (kind == 1) {
@@ -339,7 +390,7 @@ static void look(struct crash *c, struct promise *p, int *np)
 	for (int i = 0; i < c->nops; i++) {
 		const struct block_request *r = &c->op[i].w.req;
 
-		if (!c->op[i].w.done || c->op[i].rank)
+		if (!c->op[i].w.done || c->op[i].rank || c->op[i].lost)
 			continue;
 		assert_int_equal(c->op[i].w.result, 0);
 		c->op[i].rank = ++c->nranks;
@@ -369,7 +420,19 @@ static int unfinished(const struct crash *c)
 	return n;
 }
 
-static void run_and_cut(uint64_t seed, bool seals)
+/* What block_sealing_finish does first; the rest of it has a test of its own. */
+static void punch_as_sealing(struct crash *c)
+{
+	struct layers_extent e[SECTORS];
+	uint64_t n = layers_space_free(&layers_of(c->b)->space, NULL);
+
+	assert_true(n <= SECTORS);
+	layers_space_free(&layers_of(c->b)->space, e);
+	for (uint64_t i = 0; i < n; i++)
+		note_hole(c->f, c->data[c->npairs - 1], e[i].block * LSMT_BLOCK, e[i].n * LSMT_BLOCK);
+}
+
+static void run_and_cut(uint64_t seed, bool seals, bool kills)
 {
 	struct crash *c = crash_start(seed);
 	struct promise *p = calloc(OPS, sizeof(*p));
@@ -390,11 +453,16 @@ static void run_and_cut(uint64_t seed, bool seals)
 		look(c, p, &np);
 		if (rnd_below(&c->rnd, 4) == 0)
 			cut_and_check(c);
+		if (kills && rnd_below(&c->rnd, 50) == 0) {
+			crash_kill(c);
+			np = 0;
+		}
 		if (seals && c->npairs < 5 && c->nops % 40 == 39) {
 			struct err err = ERR_INIT;
 
 			block_drain(c->b);
 			look(c, p, &np);
+			punch_as_sealing(c);
 			pair_add(c);
 			if (block_layers_seal(c->b, dup(c->data[c->npairs - 1]), dup(c->index[c->npairs - 1]),
 					      &sealing[c->npairs - 2], &err) < 0)
@@ -411,6 +479,7 @@ static void run_and_cut(uint64_t seed, bool seals)
 	look(c, p, &np);
 	assert_int_equal(np, 0);
 	check_disk(c, c->b);
+	assert_true(c->f->holes > 0);
 	for (int i = 0; i + 1 < c->npairs; i++)
 		block_sealing_free(sealing[i]);
 	crash_end(c);
@@ -421,14 +490,63 @@ static void what_was_flushed_survives_any_cut(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= ROUNDS; seed++)
-		run_and_cut(seed, false);
+		run_and_cut(seed, false, false);
 }
 
 static void it_survives_across_tops_that_are_not_sealed_yet(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 101; seed <= 100 + ROUNDS; seed++)
-		run_and_cut(seed, true);
+		run_and_cut(seed, true, false);
+}
+
+static void it_survives_when_monitors_end_before_it(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 201; seed <= 200 + ROUNDS; seed++)
+		run_and_cut(seed, false, true);
+}
+
+/* A read that found a block before it was overwritten gets what was there, however long it takes. */
+static void a_read_under_way_keeps_what_it_found(void **state)
+{
+	struct crash *c = crash_start(9); /* nothing is kept for later: all is punched */
+	uint8_t old[4096], new[4096], got[4096];
+	struct waited r, w;
+
+	(void)state;
+	memset(old, 1, sizeof(old));
+	memset(new, 2, sizeof(new));
+	for (int punched = 0; punched < 2; punched++) {
+		layers_of(c->b)->space.pool.max = punched ? 0 : 100;
+		waited_submit(c->b, &w, BLOCK_WRITE, 8192, old, 4096, 0);
+		block_drain(c->b);
+		waited_submit(c->b, &r, BLOCK_READ, 8192, got, 4096, 0);
+		block_kick(c->b);
+		for (int i = 0; i < 20; i++) {
+			waited_submit(c->b, &w, BLOCK_WRITE, 8192, new, 4096, BLOCK_F_DURABLE);
+			block_kick(c->b);
+			while (c->f->nwaiting > 1) {
+				fake_do(c->f, c->f->waiting[0]->op == BLOCK_READ);
+				block_kick(c->b);
+			}
+			assert_true(w.done && !r.done);
+		}
+		block_drain(c->b);
+		assert_true(r.done && r.result == 0);
+		assert_memory_equal(got, old, 4096);
+		for (int i = 0; i < 3; i++) { /* then all of it is free */
+			waited_submit(c->b, &w, BLOCK_FLUSH, 0, NULL, 0, 0);
+			block_kick(c->b);
+			while (c->f->nwaiting) {
+				fake_do(c->f, 0);
+				block_kick(c->b);
+			}
+		}
+		assert_int_equal(layers_of(c->b)->space.head, layers_of(c->b)->space.tail);
+	}
+	assert_true(c->f->holes > 0);
+	crash_end(c);
 }
 
 /* Every state that sealing in place can be cut in. */
@@ -595,6 +713,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_flushed_survives_any_cut),
 		cmocka_unit_test(it_survives_across_tops_that_are_not_sealed_yet),
+		cmocka_unit_test(it_survives_when_monitors_end_before_it),
+		cmocka_unit_test(a_read_under_way_keeps_what_it_found),
 		cmocka_unit_test(a_cut_while_sealing_leaves_the_pair_or_the_layer),
 		cmocka_unit_test(a_failed_sync_fails_every_flush_after_it),
 		cmocka_unit_test(a_full_file_system_fails_writes_and_the_rest_goes_on),
