@@ -7,7 +7,8 @@
  *
  * memory, medians of RUNS taken in turn:
  *   write   a full raw snapshot / write(2) of the same bytes to a file beside it
- *   zstd    eager restore of level 1 frames / libzstd's own decompression of the same frames, on as many threads
+ *   zstd    eager restore of level 1 frames / libzstd's own decompression of the same frames, on as many threads, into one small
+ *           buffer each; zstd_fresh: into memory that nobody touched before, as a restore has to
  *   diff    1 % of the pages, chosen at random: time and size / those of the full one, at the same level
  */
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -185,6 +187,7 @@ struct frames {
 	uint8_t *data;
 	size_t *at;
 	uint64_t n;
+	uint8_t *fresh; /* where to; NULL: a buffer of the thread's own */
 	_Atomic uint64_t next;
 };
 
@@ -197,7 +200,7 @@ static void unpack(void *arg, unsigned i)
 
 	(void)i;
 	while (d && out && (k = f->next++) < f->n)
-		if (ZSTD_isError(ZSTD_decompressDCtx(d, out, RAM_CHUNK_SIZE, f->data + f->at[k], f->at[k + 1] - f->at[k])))
+		if (ZSTD_isError(ZSTD_decompressDCtx(d, f->fresh ? f->fresh + k * RAM_CHUNK_SIZE : out, RAM_CHUNK_SIZE, f->data + f->at[k], f->at[k + 1] - f->at[k])))
 			exit(1);
 	free(out);
 	ZSTD_freeDCtx(d);
@@ -218,13 +221,22 @@ static void make_frames(struct bench *b, struct frames *f)
 	ZSTD_freeCCtx(c);
 }
 
-static double plain_unpack(struct frames *f)
+static double plain_unpack(struct frames *f, bool fresh)
 {
-	uint64_t start = loop_now_ns();
+	size_t size = f->n * RAM_CHUNK_SIZE;
+	uint64_t start;
+	double s;
 
 	f->next = 0;
+	f->fresh = fresh ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : NULL;
+	if (f->fresh == MAP_FAILED)
+		exit(1);
+	start = loop_now_ns();
 	workers_run(&f->b->workers, unpack, f);
-	return seconds_since(start);
+	s = seconds_since(start);
+	if (fresh)
+		munmap(f->fresh, size);
+	return s;
 }
 
 static uint64_t size_of(const struct saved *s)
@@ -236,7 +248,7 @@ static uint64_t size_of(const struct saved *s)
 
 static int bench_memory(const char *work, uint64_t mib, int runs)
 {
-	double raw[RUNS_MAX], plain[RUNS_MAX], eager[RUNS_MAX], unpacked[RUNS_MAX], full[RUNS_MAX], diff[RUNS_MAX], size = 0;
+	double raw[RUNS_MAX], plain[RUNS_MAX], eager[RUNS_MAX], unpacked[RUNS_MAX], placed[RUNS_MAX], full[RUNS_MAX], diff[RUNS_MAX], size = 0;
 	struct bench b = { .work = work, .pages = MIB(mib) / MEM_PAGE_SIZE };
 	struct err err = ERR_INIT;
 	struct ram_id parent = { { 1 } };
@@ -261,18 +273,19 @@ static int bench_memory(const char *work, uint64_t mib, int runs)
 		eager[i] = load(&b, &s);
 		size = (double)size_of(&s);
 		drop(&s);
-		unpacked[i] = plain_unpack(&f);
+		unpacked[i] = plain_unpack(&f, false);
+		placed[i] = plain_unpack(&f, true);
 		diff[i] = save(&b, "diff", 1, b.few, &parent, &s);
 		size = (double)size_of(&s) / size;
 		drop(&s);
 	}
-	double w = median(raw, runs), p = median(plain, runs), e = median(eager, runs), u = median(unpacked, runs),
+	double w = median(raw, runs), p = median(plain, runs), e = median(eager, runs), u = median(unpacked, runs), o = median(placed, runs),
 	       d = median(diff, runs), a = median(full, runs);
 
 	printf("# %llu MiB on %u threads: raw %.0f MiB/s, write(2) %.0f, level 1 %.0f, eager %.0f, libzstd %.0f\n",
 	       (unsigned long long)mib, workers_default(), (double)mib / w, (double)mib / p, (double)mib / a, (double)mib / e,
 	       (double)mib / u);
-	printf("memory write_ratio=%.2f zstd_ratio=%.2f diff_time=%.3f diff_size=%.3f\n", p / w, u / e, d / a, size);
+	printf("memory write_ratio=%.2f zstd_ratio=%.2f zstd_fresh_ratio=%.2f diff_time=%.3f diff_size=%.3f\n", p / w, u / e, o / e, d / a, size);
 	return 0;
 }
 

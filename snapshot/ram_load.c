@@ -22,7 +22,12 @@
 #include "snapshot/ram_image.h"
 #include "snapshot/ram_writer.h"
 
-enum { SPAN_CHUNKS = 64, POPULATE_MIN = 4 /* pages; fewer are as quick by faults */ };
+enum {
+	SPAN_CHUNKS = 64,
+	POPULATE_MIN = 4, /* pages; fewer are as quick by faults */
+	LARGE_CHUNKS = MEM_LARGE_PAGES / RAM_CHUNK_PAGES,
+	LARGE_MIN = MEM_LARGE_PAGES * 3 / 4, /* pages of a large one that hold something: else small ones cost less memory */
+};
 
 struct load {
 	const struct ram_image *im;
@@ -60,6 +65,27 @@ static int write_mask(struct load *l, uint64_t chunk, uint16_t mask, const uint8
 	return r;
 }
 
+/* Pages that the newest snapshot with this chunk stores. */
+static unsigned pages_stored(const struct ram_image *im, uint64_t chunk)
+{
+	return im->first[chunk] ? (unsigned)__builtin_popcount(im->piece[im->first[chunk] - 1].take) : 0;
+}
+
+/* A large page where nearly all of it will be written: making small ones one by one costs more than unpacking them. */
+static void make_large_page(struct load *l, uint64_t chunk)
+{
+	unsigned n = 0;
+	uint64_t run;
+
+	if (chunk % LARGE_CHUNKS || chunk + LARGE_CHUNKS > l->im->chunks || l->layers < l->im->n)
+		return;
+	for (uint64_t i = chunk; i < chunk + LARGE_CHUNKS; i++)
+		n += pages_stored(l->im, i);
+	mem_page_gpa(l->mem, chunk * RAM_CHUNK_PAGES, &run);
+	if (n >= LARGE_MIN && run >= MEM_LARGE_PAGES)
+		mem_populate(l->mem, chunk * RAM_CHUNK_PAGES, MEM_LARGE_PAGES);
+}
+
 static int load_chunk(struct load *l, unsigned i, uint64_t chunk, struct err *err)
 {
 	uint16_t present, zero;
@@ -89,8 +115,10 @@ static void load_work(void *arg, unsigned i)
 
 		if (chunk >= l->im->chunks)
 			break;
-		for (; chunk < end && r == 0; chunk++)
+		for (; chunk < end && r == 0; chunk++) {
+			make_large_page(l, chunk);
 			r = load_chunk(l, i, chunk, &err);
+		}
 	}
 	if (r < 0 && !atomic_exchange(&l->failed, true))
 		l->err = err;

@@ -437,9 +437,12 @@ void mem_populate(struct mem *m, uint64_t page, uint64_t npages)
 {
 	uint8_t *p = host_pages(m, page, npages);
 
-	/* Before Linux 5.14 there is no such thing, and faults do it. */
-	if (p)
-		madvise(p, npages << MEM_PAGE_SHIFT, MADV_POPULATE_WRITE);
+	if (!p)
+		return;
+	/* Both are hints: without large pages, or before Linux 5.14, faults do it page by page. */
+	if (npages == MEM_LARGE_PAGES)
+		madvise(p, npages << MEM_PAGE_SHIFT, MADV_HUGEPAGE);
+	madvise(p, npages << MEM_PAGE_SHIFT, MADV_POPULATE_WRITE);
 }
 
 int mem_uffd_begin(struct mem *m, int uffd, struct err *err)

@@ -25,7 +25,7 @@
 typedef struct { uint64_t v; } gpa_t;
 #define GPA(x) ((gpa_t){ (x) })
 
-enum { MEM_MAX_REGIONS = 2, MEM_PAGE_SHIFT = 12, MEM_PAGE_SIZE = 1 << MEM_PAGE_SHIFT };
+enum { MEM_MAX_REGIONS = 2, MEM_PAGE_SHIFT = 12, MEM_PAGE_SIZE = 1 << MEM_PAGE_SHIFT, MEM_LARGE_PAGES = 512 /* 2 MiB */ };
 #define MEM_HOLE_START 0xC0000000ull /* 3 GiB */
 #define MEM_HOLE_END 0x100000000ull  /* 4 GiB */
 #define MEM_MIN (1ull << 20)
@@ -93,7 +93,8 @@ gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
  * nobody wrote are shared with whoever maps the same file. Before the guest runs. */
 int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
 
-/* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */
+/* These pages are about to be written whole: let the host make them at once, not one by one; MEM_LARGE_PAGES of them, aligned
+ * so, as one large page. A hint. */
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages);
 
 /* Pages that have not been touched arrive through userfaultfd: register all of RAM with it. Until mem_uffd_end

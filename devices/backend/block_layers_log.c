@@ -103,21 +103,21 @@ static void next_step(struct block_layers *l, enum layers_step done)
 				submit_step(l, LAYERS_SYNC_DATA, BLOCK_FLUSH, g->data_place);
 				return;
 			}
-			/* fallthrough */
+			__attribute__((fallthrough));
 		case LAYERS_SYNC_DATA:
 			if (l->step_entries) {
 				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE,
 					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
 				return;
 			}
-			/* fallthrough */
+			__attribute__((fallthrough));
 		case LAYERS_WRITE_INDEX:
 			if (g->index_dirty && !l->unsafe) {
 				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH,
 					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
 				return;
 			}
-			/* fallthrough */
+			__attribute__((fallthrough));
 		case LAYERS_SYNC_INDEX:
 			break;
 		}
