@@ -119,7 +119,7 @@ static void make_snapshot(const struct bench *b, uint64_t mib, uint64_t level, s
 static void start_shell(const struct bench *b, const struct snap *s, struct monitor *m)
 {
 	char memory[16];
-	const char *args[] = { "--restore", "--memory", memory, "--log-level", "error", NULL };
+	const char *args[] = { "--restore", "--track", "--memory", memory, "--log-level", "error", NULL };
 
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)s->mib);
 	monitor_start(m, b->work, args);

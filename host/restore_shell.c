@@ -135,6 +135,8 @@ static int make_args(struct launch *l, const struct restore_source *src, const s
 	vmargs_add(a, "%s", vmm);
 	vmargs_add(a, "--dir=%s", l->dir.path);
 	vmargs_add(a, "--restore");
+	if (o->track)
+		vmargs_add(a, "--track");
 	vmargs_add(a, "--cpus=%llu", (unsigned long long)m->cpus);
 	vmargs_add(a, "--memory=%lluM", (unsigned long long)(m->memory >> 20));
 	vmargs_add(a, "--ready-fd=%d", ready_fd);

@@ -38,6 +38,9 @@ work() {
 	cat "$tmp/README"
 	show exec "$vm" sh -c 'echo to stdout; echo to stderr >&2; exit 7'
 	[ "$status" -eq 7 ] || exit 1
+	show snapshot "$vm" --to "$tmp/prepared"
+	show run --from "$tmp/prepared" -- git -C /src log --oneline --format=%s
+	[ "$status" -eq 0 ] || exit 1
 	show ps
 	show kill "$vm"
 	vm=

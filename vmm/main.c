@@ -51,7 +51,7 @@ struct vmm_options {
 	char *dir, *kernel, *initrd, *cmdline, *log_level;
 	uint64_t cpus, memory, ready_fd;
 	struct opt_strv devices, keep_fds;
-	bool die_with_parent, restore, no_seccomp, help, version;
+	bool die_with_parent, restore, track, no_seccomp, help, version;
 };
 
 static const struct opt option_table[] = {
@@ -60,6 +60,7 @@ static const struct opt option_table[] = {
 	OPT_STRING(struct vmm_options, initrd, "initrd", 0, "FILE", "initramfs"),
 	OPT_STRING(struct vmm_options, cmdline, "cmdline", 0, "TEXT", "kernel command line"),
 	OPT_BOOL(struct vmm_options, restore, "restore", 0, "boot nothing: wait for a snapshot by the control socket"),
+	OPT_BOOL(struct vmm_options, track, "track", 0, "log which memory is written from the start, for diffs after a restore"),
 	OPT_U64(struct vmm_options, cpus, "cpus", 0, "N", 1, VM_MAX_VCPUS, "number of virtual CPUs (1)"),
 	OPT_SIZE(struct vmm_options, memory, "memory", 0, "SIZE", MEM_MIN, MEM_MAX, MIB(1), "guest memory, a bare number is MiB (512M)"),
 	OPT_LIST(struct vmm_options, devices, "device", 0, "NAME[,KEY=VALUE...]", "add a device (repeatable); files are relative to DIR"),
@@ -308,7 +309,7 @@ static int open_machine(struct vmm *v, struct err *err)
 	if (r == 0)
 		r = kvm_create_vm(vm, err);
 	if (r == 0)
-		r = mem_init(&vm->mem, vm->vm_fd, v->opt.memory, err);
+		r = (v->opt.track ? mem_init_logged : mem_init)(&vm->mem, vm->vm_fd, v->opt.memory, err);
 	if (r == 0)
 		r = open_vcpus(v, err);
 	return r < 0 ? r : machine_open(&v->machine, vm, &v->opt.devices, err);

@@ -97,19 +97,20 @@ static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *er
 	keep_private(p, size);
 	if (m->vm_fd < 0)
 		return 0;
-	int code = set_slot(m, m->nregions - 1, 0);
+	int code = set_slot(m, m->nregions - 1, m->kvm_logs ? KVM_MEM_LOG_DIRTY_PAGES : 0);
 
 	return code < 0 ? err_errno(err, code, "memory: KVM slot of %llu MiB at 0x%llx",
 				    (unsigned long long)(size >> 20), (unsigned long long)gpa)
 			: 0;
 }
 
-int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err)
+static int init(struct mem *m, int vm_fd, uint64_t size, bool logged, struct err *err)
 {
 	int r;
 
 	memset(m, 0, sizeof(*m));
 	m->vm_fd = vm_fd;
+	m->kvm_logs = logged && vm_fd >= 0;
 	if (size < MEM_MIN || size > MEM_MAX)
 		return err_set(err, -EINVAL, "memory: %llu bytes is out of range: use %llu MiB to %llu MiB",
 			       (unsigned long long)size, MEM_MIN >> 20, MEM_MAX >> 20);
@@ -123,6 +124,16 @@ int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err)
 	if (r < 0)
 		mem_finish(m);
 	return r;
+}
+
+int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err)
+{
+	return init(m, vm_fd, size, false, err);
+}
+
+int mem_init_logged(struct mem *m, int vm_fd, uint64_t size, struct err *err)
+{
+	return init(m, vm_fd, size, true, err);
 }
 
 void mem_finish(struct mem *m)
@@ -565,7 +576,7 @@ int mem_kvm_log(struct mem *m, bool on, struct err *err)
 			r->kvm_dirty = new_bitmap(r);
 		if (!r->kvm_dirty)
 			return err_errno(err, -ENOMEM, "memory: bitmap of KVM's dirty log");
-		int code = set_slot(m, i, on ? KVM_MEM_LOG_DIRTY_PAGES : 0);
+		int code = m->kvm_logs == on ? 0 : set_slot(m, i, on ? KVM_MEM_LOG_DIRTY_PAGES : 0);
 
 		if (code < 0)
 			return err_errno(err, code, "memory: switch KVM's dirty log %s", on ? "on" : "off");

@@ -56,6 +56,9 @@ struct mem {
 /* Reserve and map `size` bytes of anonymous guest RAM (a multiple of the page size, MEM_MIN..MEM_MAX) and, with
  * vm_fd >= 0, give KVM its slots. Memory is not touched: it costs nothing until the guest uses it. */
 int mem_init(struct mem *m, int vm_fd, uint64_t size, struct err *err);
+/* The same with KVM's dirty log on from the start: switching it on later makes KVM wait for all that may use the slots, milliseconds
+ * that a machine which is to be filled in a moment should not take. */
+int mem_init_logged(struct mem *m, int vm_fd, uint64_t size, struct err *err);
 void mem_finish(struct mem *m); /* accepts zeroed and finished */
 
 /* Does the host have that much memory at all? 0, or -ENOMEM with a text. mem_init does not ask: it only reserves. */
