@@ -4,6 +4,10 @@
  *
  * A VM's stack is what its record names, then the generations it has written since (vm_disks.h), the last of which is
  * the top. The record is behind when a snapshot was taken and its command killed: so generations are always looked for.
+ *
+ * Which of them is the top is sure only when the monitor has answered: one that a killed command asked may be at it still,
+ * with the next pair open already. So nothing is written into a pair before that. By then the monitor has also written
+ * all that the logs of older pairs lacked.
  */
 #include "host/snapshot_layers.h"
 
@@ -56,7 +60,7 @@ static const struct snapshot_layer *find(const struct snapshot_disk *d, const ch
 	return NULL;
 }
 
-/* One whose sealing failed then (no space) and that has been a layer since: now. */
+/* One whose sealing failed then (no space) and that has been a layer since: now that the monitor is done. */
 static int seal_late(int dir_fd, size_t number, unsigned generation, struct err *err)
 {
 	char data[40], index[40];
@@ -90,13 +94,13 @@ static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const str
 		vm_disk_pair_names(d->number, generation[i], data, index);
 		if (find(recorded, data))
 			continue;
-		if (i < n - 1)
-			r = seal_late(dir_fd, d->number, generation[i], err);
-		if (r < 0)
-			break;
 		int fd = openat(dir_fd, data, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
 		r = fd < 0 ? err_errno(err, -errno, "layer '%s'", data) : add(d, fd, data, "", err);
+		if (r == 0) {
+			d->layer[d->nlayers - 1].late = i < n - 1;
+			d->layer[d->nlayers - 1].generation = generation[i];
+		}
 	}
 	return r;
 }
@@ -175,14 +179,16 @@ size_t snapshot_layers_new_pairs(const struct snapshot_layers *l, int *ret_fd)
 	return n;
 }
 
-static int collect_layer(const struct snapshot_layers_disk *d, size_t k, const struct snapshot_draft *draft,
+static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir_fd, const struct snapshot_draft *draft,
 			 struct snapshot_layer *to, struct err *err)
 {
 	const struct snapshot_layers_one *one = &d->layer[k];
 	char name[SNAPSHOT_FILE_NAME_MAX];
 	struct lsmt_info info;
-	int r = 0;
+	int r = one->late ? seal_late(dir_fd, d->number, one->generation, err) : 0;
 
+	if (r < 0)
+		return r;
 	layer_name(d, k, name);
 	to->file = strdup(name);
 	if (!to->file)
@@ -222,7 +228,7 @@ int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_dra
 			return err_set(err, -ENOMEM, "out of memory");
 		for (size_t k = 0; k < d->nlayers && r == 0; k++) {
 			to->nlayers = k + 1;
-			r = collect_layer(d, k, draft, &to->layer[k], err);
+			r = collect_layer(d, k, l->dir->disk_dir_fd, draft, &to->layer[k], err);
 			*ret_bytes += to->layer[k].size;
 		}
 	}

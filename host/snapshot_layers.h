@@ -12,6 +12,8 @@ struct snapshot_layers_one {
 	char file[SNAPSHOT_STRING_MAX + 1]; /* as the record has it */
 	char digest[SNAPSHOT_DIGEST_LEN + 1];
 	bool linked;
+	bool late;          /* of the VM's generation: perhaps not sealed when it should have been */
+	unsigned generation;
 };
 
 struct snapshot_layers_disk {

@@ -363,11 +363,12 @@ char *vm_disk_device(const struct vm_disk *v, bool restore)
 
 /* ---- generations ---- */
 
+/* What cannot be told (no descriptors left) is held: the others are removed. */
 static bool is_held(int dir_fd, const char *name)
 {
 	_cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
-	return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0;
+	return fd < 0 ? errno != ENOENT : flock(fd, LOCK_SH | LOCK_NB) < 0;
 }
 
 static int by_number(const void *a, const void *b)

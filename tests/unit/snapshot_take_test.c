@@ -32,7 +32,7 @@
 #include "lib/util.h"
 #include "tests/harness/home.h"
 
-enum behaviour { GOOD, REFUSES, FAILS_AFTER_THE_CUT, FAILS_TO_SEAL };
+enum behaviour { GOOD, REFUSES, FAILS_AFTER_THE_CUT, FAILS_TO_SEAL, IS_AT_IT };
 
 static struct home home;
 static struct launch vm;
@@ -62,6 +62,13 @@ static int snapshot(struct monitor *m, const struct control_request *q, int *fd,
 		for (size_t i = 0; i < nfds; i++)
 			close(fd[i]);
 		return -ENOSPC;
+	}
+	if (how == IS_AT_IT) { /* before the cut: the pair is open, and not yet the top */
+		m->old[m->nold++] = fd[3];
+		for (int i = 0; i < 5; i++)
+			if (i != 3)
+				close(fd[i]);
+		return -ECANCELED;
 	}
 	m->old[m->nold++] = m->data;
 	m->data = fd[3];
@@ -352,6 +359,20 @@ static void a_killed_command_that_had_its_answer_loses_no_layer(void **s)
 	assert_int_equal(layers_of("one"), 2);
 }
 
+/* The first command ends while the monitor is at it; the monitor refuses the second. */
+static void the_top_is_not_touched_while_the_monitor_is_at_a_snapshot(void **s)
+{
+	struct lsmt_info info;
+
+	(void)s;
+	assert_int_equal(take("one", false, IS_AT_IT, NULL), -ECANCELED);
+	assert_int_equal(take("two", false, REFUSES, NULL), -ENOSPC);
+	_cleanup_close_ int top = openat(vm.dir.disk_dir_fd, "disk0-0.data", O_RDONLY | O_CLOEXEC);
+
+	assert_true(top >= 0);
+	assert_true(lsmt_inspect(top, "top", &info, NULL) < 0);
+}
+
 static void a_disk_written_in_place_is_refused_by_name(void **s)
 {
 	struct snapshot_manifest m;
@@ -381,6 +402,7 @@ int main(void)
 		T(a_diff_names_its_parent_by_id_and_place),
 		T(a_diff_of_one_that_is_gone_is_refused),
 		T(a_killed_command_that_had_its_answer_loses_no_layer),
+		T(the_top_is_not_touched_while_the_monitor_is_at_a_snapshot),
 		T(a_disk_written_in_place_is_refused_by_name),
 	};
 
