@@ -263,6 +263,8 @@ int snapshots_load_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 		r = forget_memory(&s->vm->mem, err);
 	if (r == 0)
 		r = fill(s, &q, image, &f, err);
+	else
+		ram_image_close(image);
 	state_file_close(&f);
 	if (r < 0)
 		give_up(s, err);

@@ -54,10 +54,9 @@ struct ram_writer_stats {
 struct ram_writer; /* opaque */
 
 int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, struct err *err);
-/* Where workers are taken, NULL means the calling thread alone. */
+/* Here and below: `ws` NULL is the calling thread alone. */
 
-/* Look at the pages whose bit is set (bit n of the array:
- * page n; 64-bit words) and store them, on all threads of `ws`, and wait. May be called many times, with the guest
+/* Look at the pages whose bit is set (bit n of the array: page n; 64-bit words) and store them, on all threads of `ws`, and wait. May be called many times, with the guest
  * running: a chunk is stored again with all pages given for it so far, and what it had before is forgotten. A page
  * that the guest writes meanwhile must be given again. 0 or -errno (-ENOSPC, -EIO ...) with a text. Not for two
  * callers at once. */

@@ -123,6 +123,7 @@ int snapshots_track(struct snapshots *s, struct err *err)
 	if (r < 0)
 		return r;
 	memset(s->since, 0, s->nwords * sizeof(*s->since));
+	s->last_id = (struct ram_id){ 0 }; /* `since` says nothing of what was before */
 	s->tracking = true;
 	return 0;
 }

@@ -6,7 +6,8 @@
  * before. They end when little is left, when a round did not make it less, or after ROUNDS_MAX.
  *
  * Dirty logs: a full snapshot of a VM whose logs are off switches them on before it copies. What is taken from the
- * logs goes into `since` too, so that a snapshot that fails in the middle loses nothing for the next diff.
+ * logs goes into `since` too, so that a snapshot that fails in the middle loses nothing for the next diff. One that fails when
+ * it was the first has no diff behind it: the logs are on, but there is nothing they are complete from.
  */
 /* syscalls(worker): pwrite64 fdatasync */
 /* syscalls(main): getrandom close */
@@ -19,6 +20,7 @@
 #include "devices/virtio_blk.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+#include "snapshot/ram_format.h"
 #include "snapshot/snapshot.h"
 
 enum {
@@ -279,7 +281,7 @@ static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds
 	if (arg[0] & ~known || arg[1] > RAM_LEVEL_MAX)
 		return err_set(err, -EINVAL, "snapshot: unknown flags 0x%llx or level %llu", (unsigned long long)arg[0],
 			       (unsigned long long)arg[1]);
-	if (arg[0] & CONTROL_SNAPSHOT_DIFF && !s->tracking)
+	if (arg[0] & CONTROL_SNAPSHOT_DIFF && (!s->tracking || ram_id_is_none(&s->last_id)))
 		return err_set(err, -EINVAL, "snapshot: there is none before it that a diff could follow: take a full one first");
 	r = find_disks(s, err);
 	if (r < 0)
