@@ -196,7 +196,7 @@ int block_layers_attach(struct block *b, const struct block_stack *s, struct err
 {
 	struct block_layers *l = layers_of(b);
 	uint64_t base_size = 0;
-	struct lsmt_pair top;
+	struct lsmt_pair top = { 0 };
 	int r = check_stack(l, s, err);
 
 	if (r < 0)
@@ -250,7 +250,7 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 	struct block_layers *l = layers_of(b);
 	unsigned old_place = LAYERS_FILE_INDEX0 + !l->current;
 	struct block_sealing *s;
-	struct lsmt_pair pair;
+	struct lsmt_pair pair = { 0 };
 	int r;
 
 	if (!l->has_top)
