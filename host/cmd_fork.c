@@ -138,7 +138,7 @@ static int print(const struct fork_options *o, char (*ids)[VMDIR_ID_MAX + 1])
 static int make(const char *name, const struct fork_options *o, struct launch *l, const struct guardian *g,
 		struct progress *progress, int signal_fd, struct err *err)
 {
-	struct snapshot_take t = { .draft = SNAPSHOT_DRAFT_NONE, .progress = progress };
+	struct snapshot_take t = { .draft = SNAPSHOT_DRAFT_NONE, .lock = -1, .progress = progress };
 	struct restore_source src = RESTORE_SOURCE_NONE;
 	int r = open_source(name, o, &t, &src, err);
 	struct restore_options ro = { .keep = true, .track = t.draft.fd < 0, .command = "(clone)" };

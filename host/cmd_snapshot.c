@@ -123,7 +123,6 @@ static int end_vm(struct vm_handle *vm, struct err *err)
 static int take(struct vm_handle *vm, const struct take_options *o, struct snapshot_take *t, struct err *err)
 {
 	char name[VMDIR_ID_MAX + 40];
-	struct control_reply reply;
 
 	default_name(vm->dir.id, name, sizeof(name));
 	t->to = o->to ? o->to : name;
@@ -133,10 +132,10 @@ static int take(struct vm_handle *vm, const struct take_options *o, struct snaps
 		return r;
 	progress_stage(t->progress, "writing to disk");
 	r = snapshot_draft_publish(&t->draft, &t->m, false, err);
-	if (r < 0 && o->stop) /* it is not there: the VM goes on */
-		control_call(vm->dir.fd, CONTROL_RESUME, 0, control_deadline(CONTROL_REPLY_MS), &reply, NULL);
-	if (r < 0)
+	if (r < 0) {
+		snapshot_take_resume(vm, t);
 		return r;
+	}
 	return o->stop ? end_vm(vm, err) : snapshot_take_remember(vm, t, err);
 }
 
@@ -159,8 +158,7 @@ int cmd_snapshot(int argc, char **argv)
 	if (o.freeze && o.no_sync)
 		return cmd_failf("snapshot: either --freeze or --no-sync");
 	struct snapshot_take t = { .diff = o.diff, .freeze = o.freeze, .no_sync = o.no_sync, .stop = o.stop,
-				   .track = true,
-				   .progress = &progress };
+				   .track = true, .lock = -1, .progress = &progress };
 
 	if (snapshot_level_parse(o.compress, &t.level, &err) < 0 || vm_open(argv[first], &vm, &err) < 0)
 		return cmd_fail(&err);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coffer snapshot ls, show, verify, flatten, rm: looking after what is stored. */
+/*
+ * coffer snapshot ls, show, verify, flatten, rm: looking after what is stored.
+ *
+ * Trust: a manifest may be a stranger's, and `show` is how one looks at it: its texts are made printable, so that none can
+ * hide another from the terminal. JSON has them as they are, escaped.
+ */
 #include "host/cmd_snapshots.h"
 
 #include <errno.h>
@@ -45,6 +50,30 @@ static void format_time(int64_t ms, char *out, size_t len)
 
 	gmtime_r(&when, &tm);
 	strftime(out, len, "%Y-%m-%d %H:%M:%S", &tm);
+}
+
+/* Control characters, in UTF-8 also those of two bytes (U+0080 to U+009F). */
+static void make_printable(char *s)
+{
+	for (; s && *s; s++) {
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+		if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0)
+			s[0] = s[1] = '?';
+	}
+}
+
+/* What the manifest's reader lets be any text. */
+static void make_texts_printable(struct snapshot_manifest *m)
+{
+	char *const texts[] = { m->version, m->parent_path, m->cmdline, m->cpu.vendor, m->kvm, m->image, m->kernel };
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		make_printable(texts[i]);
+	for (size_t i = 0; i < m->ndisks; i++) {
+		make_printable(m->disk[i].path);
+		make_printable(m->disk[i].image);
+	}
 }
 
 static int print_object(json_t *j)
@@ -107,6 +136,7 @@ static int ls_line(struct snapshot *s, const struct err *problem, void *arg)
 		printf("%-24s  %s\n", s->name, problem->text);
 		return 0;
 	}
+	make_texts_printable(&s->m);
 	format_time(s->m.created_ms, when, sizeof(when));
 	printf("%-24s  %-19s %4" PRIu64 " %7" PRIu64 "M %7" PRIu64 "M %7" PRIu64 "M  %-8s %-12.24s %.8s\n", s->name,
 	       when, s->m.cpus,
@@ -207,6 +237,7 @@ static int cmd_show(int argc, char **argv)
 	if (snapshot_open(argv[first], &s, &err) < 0)
 		return cmd_fail(&err);
 	if (!o.json) {
+		make_texts_printable(&s.m);
 		status = show(&s);
 	} else {
 		_cleanup_free_ char *text = snapshot_manifest_format(&s.m);

@@ -18,6 +18,7 @@
 #include "host/snapshot_layers.h"
 #include "host/snapshot_record.h"
 #include "lib/fd.h"
+#include "lib/util.h"
 #include "snapshot/ram.h"
 
 enum { FLUSH_MS = 60000, STATUS_MS = 3000 };
@@ -244,11 +245,32 @@ static int check_record(const struct snapshot_manifest *m, struct err *err)
 	return 0;
 }
 
+/* One that was paused before stays so when this fails. */
+static int pause_vm(struct vm_handle *vm, struct snapshot_take *t, struct err *err)
+{
+	struct control_reply reply;
+	int r = control_call(vm->dir.fd, CONTROL_STATUS, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
+
+	if (r < 0 || le64_get(reply.value[CONTROL_V_STATE]) == VM_PAUSED)
+		return r;
+	r = control_call(vm->dir.fd, CONTROL_PAUSE, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
+	t->paused = r == 0;
+	return r;
+}
+
+void snapshot_take_resume(struct vm_handle *vm, struct snapshot_take *t)
+{
+	struct control_reply reply;
+
+	if (t->paused)
+		control_call(vm->dir.fd, CONTROL_RESUME, 0, control_deadline(CONTROL_REPLY_MS), &reply, NULL);
+	t->paused = false;
+}
+
 static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snapshot_layers *layers, int fd[3],
 		      struct err *err)
 {
 	struct agent_conn *frozen = NULL;
-	struct control_reply reply;
 	int r = make_files(&t->draft, fd, err);
 
 	if (r == 0)
@@ -258,12 +280,10 @@ static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snap
 		r = snapshot_flush(vm, t->freeze, &frozen, err);
 	}
 	if (r == 0 && t->stop)
-		r = control_call(vm->dir.fd, CONTROL_PAUSE, 0, control_deadline(CONTROL_REPLY_MS), &reply, err);
+		r = pause_vm(vm, t, err);
 	if (r == 0) {
 		progress_stage(t->progress, "saving memory");
 		r = call_monitor(vm, t, fd, layers, err);
-		if (r < 0 && t->stop)
-			control_call(vm->dir.fd, CONTROL_RESUME, 0, control_deadline(CONTROL_REPLY_MS), &reply, NULL);
 	}
 	agent_close(frozen); /* which thaws */
 	if (r == 0) {
@@ -272,7 +292,11 @@ static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snap
 	}
 	if (r == 0)
 		r = snapshot_layers_collect(layers, &t->draft, &t->m, &t->disk_bytes, err);
-	return r < 0 ? r : describe_machine(t, vm, err);
+	if (r == 0)
+		r = describe_machine(t, vm, err);
+	if (r < 0)
+		snapshot_take_resume(vm, t);
+	return r;
 }
 
 static int lock_vm(struct vm_handle *vm, struct err *err)
@@ -288,11 +312,12 @@ static int lock_vm(struct vm_handle *vm, struct err *err)
 
 int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err)
 {
-	_cleanup_close_ int lock = lock_vm(vm, err);
 	struct snapshot_layers layers = SNAPSHOT_LAYERS_NONE;
 	int fd[3] = { -1, -1, -1 };
-	int r = lock < 0 ? lock : 0;
+	int r = t->lock = lock_vm(vm, err);
 
+	r = MIN(r, 0);
+	t->paused = false;
 	t->draft = SNAPSHOT_DRAFT_NONE;
 	t->m = (struct snapshot_manifest){ 0 };
 	if (r == 0)
@@ -315,7 +340,7 @@ int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err
 	return r;
 }
 
-int snapshot_take_remember(struct vm_handle *vm, const struct snapshot_take *t, struct err *err)
+static int remember(struct vm_handle *vm, const struct snapshot_take *t, struct err *err)
 {
 	struct snapshot_manifest m;
 	char path[PATH_MAX + NAME_MAX + 2];
@@ -335,8 +360,17 @@ int snapshot_take_remember(struct vm_handle *vm, const struct snapshot_take *t, 
 	return r;
 }
 
+int snapshot_take_remember(struct vm_handle *vm, struct snapshot_take *t, struct err *err)
+{
+	int r = remember(vm, t, err);
+
+	t->lock = fd_close(t->lock);
+	return r;
+}
+
 void snapshot_take_finish(struct snapshot_take *t)
 {
+	t->lock = fd_close(t->lock);
 	snapshot_draft_end(&t->draft);
 	snapshot_manifest_finish(&t->m);
 }

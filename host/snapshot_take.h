@@ -23,6 +23,8 @@ struct snapshot_take {
 	struct progress *progress; /* may be NULL */
 
 	/* Out. */
+	int lock;            /* of the VM, while layers and record change: until it is remembered, or finished; -1 */
+	bool paused;         /* for `stop`: to be resumed when it is not ended after all */
 	struct snapshot_draft draft;
 	struct snapshot_manifest m;
 	uint64_t pause_ns, total_ns, rounds, pages, final_pages, ram_bytes;
@@ -30,8 +32,11 @@ struct snapshot_take {
 };
 
 int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err);
-/* After the draft has been published: what a diff would be against. */
-int snapshot_take_remember(struct vm_handle *vm, const struct snapshot_take *t, struct err *err);
+/* After the draft has been published: what a diff would be against. Others may take one then. */
+int snapshot_take_remember(struct vm_handle *vm, struct snapshot_take *t, struct err *err);
+/* The snapshot is not there after all: the VM goes on if it was stopped for it. */
+void snapshot_take_resume(struct vm_handle *vm, struct snapshot_take *t);
+/* Also of one that snapshot_take has not seen: with SNAPSHOT_DRAFT_NONE and lock -1. */
 void snapshot_take_finish(struct snapshot_take *t);
 
 /* Flush the guest's file systems through its agent. freeze: also stop writing until *ret_conn is closed (else NULL).
