@@ -8,6 +8,7 @@
 #include "devices/virtio.h"
 
 enum {
+	BLK_INSTANCES_MAX = 8, /* disks of a VM */
 	BLK_QUEUES_MAX = 8,
 	BLK_QUEUE_SIZE = 256,
 	BLK_SEG_MAX = BLK_QUEUE_SIZE - 2, /* data segments of a request */

@@ -47,7 +47,7 @@ static const struct opt options[] = {
 		 "memory of the VM; a bare number is MiB (512M)"),
 	OPT_STRING(struct run_options, l.image, "image", 0, "NAME|PATH",
 		   "root disk: an image's name, or a file (with a / in it); 'none' runs in the initramfs (debian)"),
-	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro|,cow]", "further disk: /dev/vdc and so on, with an image; cow: what the VM writes is its own and goes with it (repeatable)"),
+	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro|,cow]", "further disk: /dev/vdc and so on, with an image; cow: what the VM writes is its own and goes with it (repeatable, 6 with an image, 8 without)"),
 	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
 		 "how much the VM can write to its root at most; a bare number is bytes (16G)"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
@@ -323,7 +323,7 @@ int cmd_run(int argc, char **argv)
 		return cmd_fail(&err);
 	run.o.l.cpus = run.o.l.cpus ? run.o.l.cpus : 1;
 	run.o.l.memory = run.o.l.memory ? run.o.l.memory : MIB(512);
-	if (user_disk_check(&run.o.l.disks, &err) < 0)
+	if (user_disk_check(&run.o.l.disks, !run.o.l.image || strcmp(run.o.l.image, LAUNCH_NO_IMAGE) != 0, &err) < 0)
 		return cmd_fail(&err);
 	if (run.o.prepare)
 		return prepare(&run);

@@ -152,10 +152,10 @@ static int make_args(struct launch *l, const struct restore_source *src, const s
 	vmargs_add_fd(a, l->dir.lock_fd);
 	vmargs_add_fd(a, l->dir.disk_lock_fd);
 	vmargs_add_fd(a, l->image_fd);
-	a->fd[a->nfds++] = ready_fd;
-	if (r < 0 || a->argc == VMARGS_MAX || a->nowned == VMARGS_MAX)
-		return err_set(err, -E2BIG, "too many devices for the monitor, or no memory");
-	return 0;
+	vmargs_inherit_fd(a, ready_fd);
+	if (r == -ENOMEM)
+		return err_set(err, r, "out of memory");
+	return vmargs_check(a, err);
 }
 
 static int spawn(struct launch *l, const struct restore_source *src, const struct restore_options *o,

@@ -15,9 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices/virtio_blk.h"
 #include "lib/util.h"
 
-enum { SECTOR = 512 };
+enum { SECTOR = 512, IMAGE_DISKS = 2 /* itself and what is written above it */ };
 
 #define FORM "PATH[,ro|,cow]"
 
@@ -90,10 +91,15 @@ int user_disk_parse(const char *text, struct user_disk *ret, struct err *err)
 	return 0;
 }
 
-int user_disk_check(const struct opt_strv *disks, struct err *err)
+int user_disk_check(const struct opt_strv *disks, bool with_image, struct err *err)
 {
+	const size_t max = BLK_INSTANCES_MAX - (with_image ? IMAGE_DISKS : 0);
 	struct user_disk d;
 	int r = 0;
+
+	if (disks->n > max)
+		return err_set(err, -E2BIG, "at most %zu --disk %s, %zu given", max,
+			       with_image ? "with a root image" : "without a root image", disks->n);
 
 	for (size_t i = 0; i < disks->n && r == 0; i++)
 		r = user_disk_parse(disks->v[i], &d, err);

@@ -23,17 +23,24 @@ static const char base_cmdline[] =
 
 const char *const vmargs_devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon", NULL };
 
+_Static_assert((int)VMARGS_FDS_MAX <= (int)OPT_LIST_MAX, "the monitor takes as many --keep-fd");
+
 static void add(struct vmargs *a, const char *word)
 {
-	if (a->argc < VMARGS_MAX)
+	if (a->argc == VMARGS_MAX)
+		a->full = true;
+	else
 		a->argv[a->argc++] = word;
 }
 
 static int add_owned(struct vmargs *a, char *word)
 {
-	if (!word || a->nowned == VMARGS_MAX) {
-		free(word);
+	if (!word)
 		return -ENOMEM;
+	if (a->nowned == VMARGS_MAX) {
+		a->full = true;
+		free(word);
+		return -E2BIG;
 	}
 	a->owned[a->nowned++] = word;
 	add(a, word);
@@ -54,8 +61,21 @@ int vmargs_add(struct vmargs *a, const char *fmt, ...)
 
 void vmargs_add_fd(struct vmargs *a, int fd)
 {
-	if (fd >= 0 && a->nfds < VMARGS_FDS_MAX && vmargs_add(a, "--keep-fd=%d", fd) == 0)
+	if (fd >= 0 && vmargs_add(a, "--keep-fd=%d", fd) == 0)
+		vmargs_inherit_fd(a, fd);
+}
+
+void vmargs_inherit_fd(struct vmargs *a, int fd)
+{
+	if (a->nfds == VMARGS_FDS_MAX)
+		a->full = true;
+	else
 		a->fd[a->nfds++] = fd;
+}
+
+int vmargs_check(const struct vmargs *a, struct err *err)
+{
+	return a->full ? err_set(err, -E2BIG, "too many options, devices or disks for the monitor") : 0;
 }
 
 void vmargs_hostname(const char *id, char *out, size_t len)
@@ -84,8 +104,10 @@ int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 		const struct vm_disk *d = v->disk[i];
 
 		add(a, "--device");
-		if (add_owned(a, vm_disk_device(d, restore)) < 0)
-			return -ENOMEM;
+		int r = add_owned(a, vm_disk_device(d, restore));
+
+		if (r < 0)
+			return r;
 		for (size_t k = 0; k < d->d.nlayers && !restore; k++)
 			vmargs_add_fd(a, d->layer_fd[k]);
 		if (restore)
@@ -161,8 +183,8 @@ int vmargs_make(struct launch *l, const struct launch_options *o, struct vmargs 
 	struct vmargs *a = calloc(1, sizeof(*a));
 	int r = a ? fill(a, l, o, err) : -ENOMEM;
 
-	if (r == 0 && (a->argc == VMARGS_MAX || a->nfds == VMARGS_FDS_MAX))
-		r = err_set(err, -E2BIG, "too many options or disks for the monitor");
+	if (r == 0 || (a && a->full))
+		r = vmargs_check(a, err);
 	if (r == -ENOMEM)
 		err_set(err, r, "out of memory");
 	if (r < 0) {

@@ -8,8 +8,9 @@
 #include "lib/err.h"
 
 enum {
-	VMARGS_MAX = 200,
-	VMARGS_FDS_MAX = 8,
+	VMARGS_MAX = 256, /* OPT_LIST_MAX devices of the user's are two words each */
+	/* Of each disk at most the layer or base below it and the pair above; two locks, the image, where it says ready. */
+	VMARGS_FDS_MAX = 3 * SNAPSHOT_DISKS_MAX + 4,
 	VMARGS_CMDLINE_MAX = 2047, /* what Linux takes, without the zero at the end */
 };
 
@@ -23,6 +24,7 @@ struct vmargs {
 	size_t nowned;
 	int fd[VMARGS_FDS_MAX];           /* what it inherits */
 	size_t nfds;
+	bool full;                        /* something did not fit and is missing */
 };
 
 int vmargs_make(struct launch *l, const struct launch_options *o, struct vmargs **ret, struct err *err);
@@ -31,9 +33,12 @@ void vmargs_free(struct vmargs *a); /* NULL too */
 /* What every VM has besides disks; ended by NULL. */
 extern const char *const vmargs_devices[];
 
-/* For other ways to start a monitor: one more word; a descriptor that it inherits (-1: nothing happens); disks. */
+/* For other ways to start a monitor: one more word; a descriptor that it inherits (-1: nothing happens), and one that it
+ * is told of in another way; disks. What does not fit is left out, and vmargs_check says so at the end. */
 int vmargs_add(struct vmargs *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void vmargs_add_fd(struct vmargs *a, int fd);
+void vmargs_inherit_fd(struct vmargs *a, int fd);
+int vmargs_check(const struct vmargs *a, struct err *err);
 int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore);
 
 /* The guest kernel's command line, to be freed. */

@@ -251,6 +251,61 @@ static void what_is_written_to_a_cow_disk_goes_into_a_layer(void **s)
 	launch_end(&l, false, NULL);
 }
 
+static void as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image(void **s)
+{
+	char text[6][300], devices[OPT_LIST_MAX][16], name[8];
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	prepare_disks(&l, &o);
+	strcpy(l.image.path, make_file("img"));
+	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
+	for (size_t i = 0; i < ARRAY_SIZE(text); i++) {
+		snprintf(name, sizeof(name), "k%zu", i);
+		snprintf(text[i], sizeof(text[i]), "%s,cow", make_file(name));
+		o.disks.v[o.disks.n++] = text[i];
+	}
+	for (size_t i = 0; i < OPT_LIST_MAX; i++) {
+		snprintf(devices[i], sizeof(devices[i]), "console,log=%zu", i);
+		o.devices.v[o.devices.n++] = devices[i];
+	}
+	o.log_level = (char[]){ "debug" };
+	o.no_seccomp = true;
+	assert_int_equal(launch_disks_make(&l, &o, &err), 0);
+	assert_int_equal(vmargs_make(&l, &o, &a, &err), 0);
+	assert_int_equal(l.disks.n, 8);
+	/* overlay and cow: three each; the image; the locks of the two directories */
+	assert_int_equal(a->nfds, 3 * 7 + 1 + 2);
+	assert_true(has(a, devices[OPT_LIST_MAX - 1]));
+	assert_non_null(strstr(disk(a, 7), "backend=layers"));
+	vmargs_free(a);
+	launch_end(&l, false, NULL);
+}
+
+static void more_than_fits_is_an_error_and_exactly_what_fits_is_not(void **s)
+{
+	struct vmargs *a = calloc(1, sizeof(*a));
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_non_null(a);
+	for (int i = 0; i < VMARGS_FDS_MAX; i++)
+		vmargs_add_fd(a, i);
+	assert_int_equal(vmargs_check(a, &err), 0);
+	vmargs_add_fd(a, VMARGS_FDS_MAX);
+	assert_int_equal(vmargs_check(a, &err), -E2BIG);
+	a->full = false;
+	while (a->argc < VMARGS_MAX)
+		assert_int_equal(vmargs_add(a, "x"), 0);
+	assert_int_equal(vmargs_check(a, &err), 0);
+	assert_int_equal(vmargs_add(a, "x"), -E2BIG);
+	assert_int_equal(vmargs_check(a, &err), -E2BIG);
+	vmargs_free(a);
+}
+
 static void a_disk_that_is_not_there_is_named(void **s)
 {
 	struct launch l;
@@ -352,6 +407,8 @@ int main(void)
 		T(the_monitor_gets_what_was_asked_for),
 		T(an_image_and_its_overlay_are_the_first_two_disks),
 		T(a_disk_of_the_user_s_may_be_read_only),
+		T(as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image),
+		T(more_than_fits_is_an_error_and_exactly_what_fits_is_not),
 		T(a_disk_that_is_not_there_is_named),
 		T(what_is_written_to_a_cow_disk_goes_into_a_layer),
 		T(the_record_says_what_the_vm_is_made_of),

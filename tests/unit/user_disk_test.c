@@ -146,10 +146,29 @@ static void the_first_mistake_of_several_is_said(void **s)
 	struct err err = ERR_INIT;
 
 	(void)s;
-	assert_int_equal(user_disk_check(&disks, &err), -ENOENT);
+	assert_int_equal(user_disk_check(&disks, true, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "'/no/disk'"));
 	disks.n = 1;
-	assert_int_equal(user_disk_check(&disks, NULL), 0);
+	assert_int_equal(user_disk_check(&disks, true, NULL), 0);
+}
+
+static void an_image_leaves_room_for_two_disks_less(void **s)
+{
+	struct opt_strv disks = { .n = 0 };
+	struct err err = ERR_INIT;
+
+	(void)s;
+	for (size_t i = 0; i < 8; i++)
+		disks.v[i] = make_file("a", 512);
+	disks.n = 6;
+	assert_int_equal(user_disk_check(&disks, true, NULL), 0);
+	disks.n = 7;
+	assert_int_equal(user_disk_check(&disks, true, &err), -E2BIG);
+	assert_string_equal(err.text, "at most 6 --disk with a root image, 7 given");
+	disks.n = 8;
+	assert_int_equal(user_disk_check(&disks, false, NULL), 0);
+	disks.n = 9;
+	assert_int_equal(user_disk_check(&disks, false, &err), -E2BIG);
 }
 
 static void what_the_monitor_says_of_a_disk_names_the_argument(void **s)
@@ -190,6 +209,7 @@ int main(void)
 		T(what_is_no_disk_is_said),
 		T(an_odd_size_is_said),
 		T(the_first_mistake_of_several_is_said),
+		T(an_image_leaves_room_for_two_disks_less),
 		T(what_the_monitor_says_of_a_disk_names_the_argument),
 		T(what_the_monitor_says_of_other_things_stays),
 		T(a_file_that_may_not_be_written_can_be_read),
