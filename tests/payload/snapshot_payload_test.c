@@ -256,6 +256,23 @@ static void a_diff_with_nothing_before_it_is_refused(void **ctx)
 	assert_non_null(strstr(f->reply.text, "take a full one first"));
 }
 
+/* The logs are on from then, but complete from no snapshot. */
+static void a_diff_after_a_first_that_failed_is_refused(void **ctx)
+{
+	struct fixture *f = *ctx;
+	const uint64_t arg[4] = { 0 };
+	int full[FILES];
+
+	boot(f);
+	for (int k = 0; k < FILES; k++)
+		assert_true((full[k] = open("/dev/full", O_RDWR | O_CLOEXEC)) >= 0);
+	assert_true(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, full, FILES, &f->reply) < 0);
+	for (int k = 0; k < FILES; k++)
+		close(full[k]);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_DIFF, 0), -EINVAL);
+	assert_non_null(strstr(f->reply.text, "take a full one first"));
+}
+
 /* Refused, and the monitor is gone or of no use; never a guest that runs. */
 static void refuses(struct fixture *f, enum control_restore_mode mode, const char *text)
 {
@@ -339,6 +356,7 @@ int main(void)
 		T(generations_follow_one_another),
 		T(a_diff_follows_a_restore),
 		T(a_diff_with_nothing_before_it_is_refused),
+		T(a_diff_after_a_first_that_failed_is_refused),
 		T(damage_is_named_before_the_guest_runs),
 		T(parts_of_two_snapshots_are_refused),
 		T(a_full_disk_leaves_the_guest_running),
