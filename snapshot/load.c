@@ -230,7 +230,7 @@ int snapshots_load_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 	struct snapshots *s = opaque;
 	struct ram_image *image = NULL;
 	struct state_file f = { 0 };
-	struct request q;
+	struct request q = { 0 };
 	struct ram_id id;
 	int r;
 
