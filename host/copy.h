@@ -6,8 +6,9 @@
  * symbolic link named as SOURCE is followed, those inside a tree are copied as links; modes and times are kept. A directory
  * that exists is merged into.
  *
- * Trust: what comes from a guest is a hostile tar stream. A directory is unpacked below its target, which no link in the stream
- * leads out of; a single file is unpacked in a fresh directory and moved to its place, so the stream does not choose the name.
+ * Trust: what comes from a guest is a hostile tar stream, and so may be the links that an earlier copy left here. A directory is
+ * unpacked below its target without following any link; the target itself may be a link only where the user named it, not
+ * where it is the source's name in the user's directory. A single file is unpacked in a fresh directory and moved to its place, so the stream does not choose the name.
  */
 #pragma once
 #include <stdbool.h>

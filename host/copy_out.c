@@ -76,7 +76,7 @@ static int feed_stdout(void *arg, const void *data, size_t n, struct err *err)
 
 static int extract(const struct copy_guest *g, struct agent_conn *c, int dirfd, uint64_t total, struct err *err)
 {
-	const struct tar_extract_options o = { .keep_owner = g->keep_owner, .uid = geteuid(), .gid = getegid() };
+	const struct tar_extract_options o = { .no_links = true, .keep_owner = g->keep_owner, .uid = geteuid(), .gid = getegid() };
 	struct tar_extract *x = malloc(sizeof(*x));
 
 	if (!x)
@@ -132,6 +132,21 @@ static int choose_target(const char *source, const char *given, bool source_is_d
 	return 0;
 }
 
+/* Never through a link: the name may be the source's, and the link one that an earlier copy brought from the guest. */
+static int open_directory(int parent, const struct target *t, struct err *err)
+{
+	struct stat st;
+	int fd = openat(parent, t->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd >= 0)
+		return fd;
+	int r = -errno;
+
+	if (fstatat(parent, t->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+		return err_set(err, -ENOTDIR, "'%s/%s' is a symbolic link and not a directory: remove it first", t->dir, t->name);
+	return err_errno(err, r, "'%s/%s'", t->dir, t->name);
+}
+
 static int take_directory(const struct copy_guest *g, struct agent_conn *c, const struct source *s, const struct target *t,
 			  struct err *err)
 {
@@ -147,10 +162,10 @@ static int take_directory(const struct copy_guest *g, struct agent_conn *c, cons
 		if (!made && errno != EEXIST)
 			return err_errno(err, -errno, "make '%s/%s'", t->dir, t->name);
 	}
-	_cleanup_close_ int dir = openat(parent, t->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int dir = open_directory(parent, t, err);
 
 	if (dir < 0)
-		return err_errno(err, -errno, "'%s/%s'", t->dir, t->name);
+		return dir;
 	int r = extract(g, c, dir, 0, err);
 
 	/* The stream's "." says nothing about a directory that was here; a new one is as it was there. */

@@ -38,7 +38,8 @@ static int open_below(const struct tar_extract *x, const char *path, int flags)
 {
 	struct open_how how = {
 		.flags = (uint64_t)(flags | O_CLOEXEC),
-		.resolve = RESOLVE_NO_MAGICLINKS | (x->o.in_root ? RESOLVE_IN_ROOT : RESOLVE_BENEATH),
+		.resolve = RESOLVE_NO_MAGICLINKS | (x->o.in_root ? RESOLVE_IN_ROOT : RESOLVE_BENEATH) |
+			   (x->o.no_links ? RESOLVE_NO_SYMLINKS : 0),
 	};
 
 	for (int i = 0; i < OPEN_TRIES; i++) {
@@ -56,6 +57,8 @@ static int fail(const struct tar_extract *x, int rc, const char *what, struct er
 {
 	if (rc == -EXDEV)
 		return err_set(err, rc, "unpack '%s': a symbolic link leads out of the directory", x->e.name);
+	if (rc == -ELOOP && x->o.no_links)
+		return err_set(err, rc, "unpack '%s': there is a symbolic link in the place of a directory: remove it first", x->e.name);
 	return err_errno(err, rc, "unpack '%s': %s", x->e.name[0] ? x->e.name : ".", what);
 }
 

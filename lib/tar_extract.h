@@ -8,8 +8,8 @@
  *   tar_extract_finish(x, err);
  *
  * Names are resolved by openat2 below `dirfd`: RESOLVE_BENEATH, so that a symbolic link that leads out, made by the
- * stream or there before, is an error; with `in_root` RESOLVE_IN_ROOT, for a directory that is the file system's root. Names with ".."
- * or a leading "/" are refused. A file is written under a temporary name and renamed when it is whole; tar_extract_abort removes the
+ * stream or there before, is an error; with `in_root` RESOLVE_IN_ROOT, for a directory that is the file system's root; with
+ * `no_links` any link in the way is an error, also one that an earlier stream made. Names with ".." or a leading "/" are refused. A file is written under a temporary name and renamed when it is whole; tar_extract_abort removes the
  * temporary one. A directory that exists keeps its mode, owner and time; those of new ones are
  * set when the stream leaves them, so times are right for depth-first streams and TAR_EXTRACT_DEPTH levels.
  * Directories that the stream does not mention are made with mode 0755. Without root ownership is left alone.
@@ -25,6 +25,7 @@ enum { TAR_EXTRACT_DEPTH = 128, TAR_EXTRACT_TEMP = 40 };
 
 struct tar_extract_options {
 	bool in_root;    /* dirfd is "/": absolute symbolic links in the way are followed inside it */
+	bool no_links;   /* a symbolic link in the place of a directory is an error wherever it leads */
 	bool keep_owner; /* uid and gid from the stream, otherwise the two below */
 	uid_t uid;
 	gid_t gid;

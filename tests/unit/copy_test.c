@@ -274,6 +274,77 @@ static void a_device_here_is_never_replaced(void **s)
 	assert_true(S_ISFIFO(st.st_mode));
 }
 
+/* ---- links that an earlier copy left ---- */
+
+/* guest/out/sl was a link out of the target when out was copied to host/target; now it is a directory with a file. */
+static void leave_a_link(void)
+{
+	mkdir(in_home("host/victim"), 0755);
+	mkdir(in_home("guest/out"), 0755);
+	assert_int_equal(symlink(in_home("host/victim"), in_home("guest/out/sl")), 0);
+	assert_int_equal(copy_out(&guest, in_home("guest/out"), in_home("host/target"), NULL), 0);
+	assert_int_equal(unlink(in_home("guest/out/sl")), 0);
+	mkdir(in_home("guest/out/sl"), 0755);
+	make("guest/out/sl/f", "bad", 0644);
+}
+
+static void a_directory_does_not_go_through_a_link_that_an_earlier_copy_left(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	leave_a_link();
+	assert_int_equal(copy_out(&guest, in_home("guest/out/sl"), in_home("host/target"), &err), -ENOTDIR);
+	assert_non_null(strstr(err.text, "host/target/sl' is a symbolic link and not a directory: remove it first"));
+	assert_int_equal(rmdir(in_home("host/victim")), 0); /* so it is empty */
+}
+
+static void a_tree_does_not_go_through_a_link_that_an_earlier_copy_left(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	leave_a_link();
+	assert_true(copy_out(&guest, in_home("guest/out/."), in_home("host/target"), &err) < 0);
+	assert_non_null(strstr(err.text, "symbolic link"));
+	assert_non_null(strstr(err.text, "remove it first"));
+	assert_int_equal(rmdir(in_home("host/victim")), 0);
+}
+
+static void a_file_takes_the_place_of_a_link_that_an_earlier_copy_left(void **s)
+{
+	(void)s;
+	leave_a_link();
+	make("host/victim/v", "precious", 0644);
+	assert_int_equal(symlink("../victim/v", in_home("host/target/f")), 0);
+	assert_int_equal(copy_out(&guest, in_home("guest/out/sl/f"), in_home("host/target"), NULL), 0);
+	expect("host/victim/v", "precious", 0644);
+	expect("host/target/f", "bad", 0644);
+}
+
+static void a_file_never_takes_the_place_of_a_directory(void **s)
+{
+	(void)s;
+	make("guest/f", "x", 0644);
+	mkdir(in_home("host/f"), 0755);
+	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host"), NULL), -EISDIR);
+	assert_int_equal(rmdir(in_home("host/f")), 0);
+	assert_int_equal(rmdir(in_home("host")), 0);
+}
+
+static void a_directory_that_the_user_named_may_be_a_link(void **s)
+{
+	(void)s;
+	mkdir(in_home("host/d"), 0755);
+	assert_int_equal(symlink("d", in_home("host/l")), 0);
+	mkdir(in_home("guest/t"), 0755);
+	make("guest/t/f", "x", 0644);
+	assert_int_equal(copy_out(&guest, in_home("guest/t"), in_home("host/l"), NULL), 0);
+	expect("host/d/t/f", "x", 0644);
+	assert_int_equal(copy_out(&guest, in_home("guest/t/."), in_home("host/l"), NULL), 0);
+	expect("host/d/f", "x", 0644);
+}
+
 /* ---- a hostile guest ---- */
 
 struct stream {
@@ -435,6 +506,11 @@ int main(void)
 		T(times_are_kept),
 		T(errors_name_what_is_wrong),
 		T(a_device_here_is_never_replaced),
+		T(a_directory_does_not_go_through_a_link_that_an_earlier_copy_left),
+		T(a_tree_does_not_go_through_a_link_that_an_earlier_copy_left),
+		T(a_file_takes_the_place_of_a_link_that_an_earlier_copy_left),
+		T(a_file_never_takes_the_place_of_a_directory),
+		T(a_directory_that_the_user_named_may_be_a_link),
 		T(a_tree_cannot_leave_its_target),
 		T(a_file_gets_the_name_that_was_asked_for),
 		T(nothing_is_left_of_a_file_that_did_not_come_whole),

@@ -345,6 +345,29 @@ static void links_inside_are_followed(void **s)
 	assert_true(S_ISLNK(status("bin").st_mode));
 }
 
+static void without_links_those_inside_are_not_followed_either(void **s)
+{
+	struct tar_extract_options o = { .no_links = true, .uid = geteuid(), .gid = getegid() };
+
+	(void)s;
+	run("mkdir -p in/a; ln -s a in/l");
+	add(TAR_DIR, "l", "", 0755, NULL);
+	assert_int_equal(unpack_with(&o), -ELOOP);
+	assert_non_null(strstr(err.text, "unpack 'l': there is a symbolic link in the place of a directory: remove it first"));
+	length = 0;
+	add(TAR_FILE, "l/f", "", 0755, "x");
+	assert_int_equal(unpack_with(&o), -ELOOP);
+	length = 0;
+	add(TAR_FILE, "l/new/f", "", 0755, "x"); /* its directories are not made through the link */
+	assert_int_equal(unpack_with(&o), -ELOOP);
+	run("test -z \"$(ls -A in/a)\"");
+	length = 0;
+	add(TAR_FILE, "l", "", 0755, "x");
+	assert_int_equal(unpack_with(&o), 0);
+	expect_content("l", "x");
+	assert_true(S_ISREG(status("l").st_mode));
+}
+
 static void in_the_root_absolute_links_stay_inside(void **s)
 {
 	struct tar_extract_options o = { .in_root = true, .uid = geteuid(), .gid = getegid() };
@@ -435,6 +458,7 @@ int main(void)
 		T(a_hard_link_through_a_link_is_refused),
 		T(a_hard_link_to_a_link_does_not_follow_it),
 		T(links_inside_are_followed),
+		T(without_links_those_inside_are_not_followed_either),
 		T(in_the_root_absolute_links_stay_inside),
 		T(a_file_that_is_not_whole_does_not_appear),
 		T(deep_trees_are_unpacked),
