@@ -120,7 +120,7 @@ int mem_kvm_log(struct mem *m, bool on, struct err *err);
  * array of (mem_pages + 63) / 64 words). Both must have been started. On error bits that were taken are in pages. */
 int mem_dirty_collect(struct mem *m, uint64_t *pages, struct err *err);
 
-/* Dirty tracking of accesses made through this file (KVM's own log is merged by the snapshot code). */
+/* Dirty tracking of accesses made through this file alone; mem_dirty_collect has KVM's too. */
 int mem_dirty_start(struct mem *m, struct err *err);
 void mem_dirty_stop(struct mem *m);
 /* Move the bits of region i out: bitmap has (size >> 12) bits rounded up to 64. */
