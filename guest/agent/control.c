@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <linux/random.h>
 #include <poll.h>
@@ -112,17 +113,44 @@ static int reseed(const struct request *r, struct err *err)
 	return 0;
 }
 
-int control_write_machine_id(const char *id, struct err *err)
+/* An image of a few programs has no /etc. */
+static int make_etc(const char *etc, struct err *err)
 {
-	_cleanup_close_ int fd = open("/etc/machine-id", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
-	char line[REQUEST_MACHINE_ID + 2];
-	int rc;
+	if (mkdir(etc, 0755) < 0)
+		return errno == EEXIST ? 0 : err_errno(err, -errno, "machine_id: make %s", etc);
+	if (chmod(etc, 0755) < 0) /* whatever the umask is */
+		return err_errno(err, -errno, "machine_id: chmod %s", etc);
+	return 0;
+}
+
+int control_write_machine_id(const char *etc, const char *id, struct err *err)
+{
+	char line[REQUEST_MACHINE_ID + 2], path[PATH_MAX];
+	int rc = access(etc, F_OK) == 0 ? 0 : make_etc(etc, err);
+
+	if (rc < 0)
+		return rc;
+	snprintf(path, sizeof(path), "%s/machine-id", etc);
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0444);
 
 	if (fd < 0)
-		return err_errno(err, -errno, "machine_id: open /etc/machine-id");
+		return err_errno(err, -errno, "machine_id: open %s", path);
 	snprintf(line, sizeof(line), "%s\n", id);
 	rc = fd_write_full(fd, line, strlen(line));
-	return rc < 0 ? err_errno(err, rc, "machine_id: write /etc/machine-id") : 0;
+	return rc < 0 ? err_errno(err, rc, "machine_id: write %s", path) : 0;
+}
+
+/* A root that cannot be written keeps the id of its image; commands run there all the same. */
+static int set_machine_id(struct handler *h)
+{
+	struct err why = ERR_INIT;
+	int rc = control_write_machine_id("/etc", h->request.machine_id, &why);
+
+	if (rc == -EROFS) {
+		agent_say(h->agent, "%s", why.text);
+		return 0;
+	}
+	return rc < 0 ? err_set(&h->err, rc, "%s", why.text) : 0;
 }
 
 static int hand_over_env(struct handler *h)
@@ -158,7 +186,7 @@ int control_configure(struct handler *h)
 	if (rc == 0 && r->hostname && sethostname(r->hostname, strlen(r->hostname)) < 0)
 		rc = err_errno(&h->err, -errno, "hostname: set it");
 	if (rc == 0 && r->machine_id)
-		rc = control_write_machine_id(r->machine_id, &h->err);
+		rc = set_machine_id(h);
 	if (rc == 0 && r->has_env)
 		rc = hand_over_env(h);
 	if (rc < 0)

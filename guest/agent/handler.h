@@ -53,4 +53,5 @@ int control_thaw(struct handler *h);
 int control_power(struct handler *h);
 
 /* Also when the kernel command line asks for it. */
-int control_write_machine_id(const char *id, struct err *err); /* 0 or -errno */
+/* Into the file machine-id of `etc` ("/etc"), which is made if it is missing. 0 or -errno; -EROFS: it is read-only. */
+int control_write_machine_id(const char *etc, const char *id, struct err *err);

@@ -8,10 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "guest/agent/boot.h"
+#include "guest/agent/handler.h"
 
 static void words_are_picked_out(void **s)
 {
@@ -57,6 +60,42 @@ static void long_values_are_cut(void **s)
 	assert_int_equal(strlen(w.hostname), BOOT_WORD_MAX - 1);
 }
 
+static void a_root_without_etc_gets_one_for_the_machine_id(void **s)
+{
+	char dir[] = "/tmp/agent-boot-XXXXXX", etc[64], file[96], line[64] = "";
+	struct err err = ERR_INIT;
+	struct stat st;
+
+	(void)s;
+	assert_non_null(mkdtemp(dir));
+	snprintf(etc, sizeof(etc), "%s/etc", dir);
+	snprintf(file, sizeof(file), "%s/machine-id", etc);
+	mode_t old = umask(077);
+
+	assert_int_equal(control_write_machine_id(etc, "0123456789abcdef0123456789abcdef", &err), 0);
+	umask(old);
+	assert_int_equal(stat(etc, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0755);
+	FILE *f = fopen(file, "re");
+
+	assert_non_null(f);
+	assert_non_null(fgets(line, sizeof(line), f));
+	fclose(f);
+	assert_string_equal(line, "0123456789abcdef0123456789abcdef\n");
+	unlink(file);
+	rmdir(etc);
+	rmdir(dir);
+}
+
+static void an_etc_that_cannot_be_made_is_named(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(control_write_machine_id("/proc/no-such-etc", "0123456789abcdef0123456789abcdef", &err), -ENOENT);
+	assert_non_null(strstr(err.text, "machine_id: make /proc/no-such-etc"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -64,6 +103,8 @@ int main(void)
 		cmocka_unit_test(the_last_of_several_counts),
 		cmocka_unit_test(similar_and_empty_words_are_left_alone),
 		cmocka_unit_test(long_values_are_cut),
+		cmocka_unit_test(a_root_without_etc_gets_one_for_the_machine_id),
+		cmocka_unit_test(an_etc_that_cannot_be_made_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
