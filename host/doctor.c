@@ -99,13 +99,13 @@ static void add_kvm(const struct doctor_facts *f, struct doctor_report *r)
 
 	const char *flag = f->vmx ? "vmx" : f->svm ? "svm" : "no vmx, no svm";
 	/* /dev/kvm is there whichever module made it; with this one the processor's own means are not used. */
-	if (uses_pvm(f)) {
+	if (f->kvm_present && uses_pvm(f)) {
 		add(r, "hardware", DOCTOR_BAD, "%s, but /dev/kvm is kvm_pvm%s: Linux guests do not boot on it in useful time%s", flag,
 		    f->vmx ? " and not kvm_intel" : f->svm ? " and not kvm_amd" : "",
 		    f->hypervisor ? "; this machine is itself a guest" : "");
 		return;
 	}
-	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->sys_readable ? "no KVM module" : "modules unknown";
+	const char *module = f->kvm_intel ? "kvm_intel" : f->kvm_amd ? "kvm_amd" : f->kvm_pvm ? "kvm_pvm" : f->sys_readable ? "no KVM module" : "modules unknown";
 
 	add(r, "hardware", has_hardware(f) ? DOCTOR_OK : DOCTOR_BAD, "%s, %s%s", flag, module,
 	    f->hypervisor ? ", this machine is itself a guest" : "");

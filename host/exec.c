@@ -23,13 +23,20 @@ static void put_member(FILE *f, const char *key, const char *value)
 	agent_put_string(f, value);
 }
 
+static int check_env_name(const char *entry, struct err *err)
+{
+	if (*entry && *entry != '=')
+		return 0;
+	return err_set(err, -EINVAL, "--env: '%.60s' is not NAME=VALUE", entry);
+}
+
 static int put_env_entry(FILE *f, const char *entry, unsigned *n, struct err *err)
 {
 	const char *eq = strchr(entry, '=');
 	const char *ours = eq ? NULL : getenv(entry);
 
-	if (eq == entry || !*entry)
-		return err_set(err, -EINVAL, "--env: '%.60s' is not NAME=VALUE", entry);
+	if (check_env_name(entry, err) < 0)
+		return -EINVAL;
 	if (!eq && !ours)
 		return 0; /* as docker: a name alone passes on our value, if there is one */
 	if (*n == EXEC_ENV_MAX)
@@ -127,6 +134,16 @@ int exec_check_options(const struct exec_options *o, struct err *err)
 		return err_set(err, -EINVAL, "--json and --tty exclude each other: a terminal's output is not a result");
 	if (o->tty && o->interactive && !isatty(STDIN_FILENO))
 		return err_set(err, -EINVAL, "--tty: stdin is not a terminal: leave out -t, or -i");
+	for (size_t i = 0; i < o->env.n; i++) {
+		int r = check_env_name(o->env.v[i], err);
+
+		if (r < 0)
+			return r;
+	}
+	if (o->user && !*o->user)
+		return err_set(err, -EINVAL, "--user: '' is no user: give a name or a number, or leave it out");
+	if (o->cwd && !*o->cwd)
+		return err_set(err, -EINVAL, "--cwd: '' is no directory: give an absolute path, or leave it out");
 	return 0;
 }
 

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -207,14 +208,40 @@ static int check_free(const struct image_store *s, const struct image_build_opti
 	return 0;
 }
 
+static int check_options(const struct image_build_options *o, struct err *err)
+{
+	const struct {
+		const char *name;
+		bool given;
+	} debian_only[] = {
+		{ "suite", o->suite != NULL }, { "mirror", o->mirror != NULL }, { "include", o->include.n > 0 }, { "cached", o->cached },
+	};
+	json_t *text;
+
+	if (strcmp(o->source, IMAGE_DEBIAN) == 0)
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(debian_only); i++)
+		if (debian_only[i].given)
+			return err_set(err, -EINVAL, "--%s is for the source 'debian' only, not for '%.200s'", debian_only[i].name,
+				       o->source);
+	text = json_string(o->source); /* the manifest has it */
+	if (text == NULL)
+		return err_set(err, -EINVAL, "the path of the source, '%.200s', is not UTF-8: rename it, or pass a tar to stdin",
+			       o->source);
+	json_decref(text);
+	return 0;
+}
+
 int image_build(const struct image_store *s, const struct image_build_options *o, struct progress *p, struct err *note,
 		struct err *err)
 {
 	struct image image = { 0 };
 	struct image_draft d = IMAGE_DRAFT_NONE;
 	const char *name = o->name;
-	int r;
+	int r = check_options(o, err);
 
+	if (r < 0)
+		return r;
 	if (name == NULL && strcmp(o->source, IMAGE_DEBIAN) == 0)
 		name = IMAGE_DEBIAN;
 	if (name == NULL)

@@ -125,8 +125,9 @@ static int lock_image(int images, const char *name, int *ret_fd, struct err *err
 
 	*ret_fd = -1;
 	if (dir < 0)
-		return errno == ENOENT ? err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
-					 err_errno(err, -errno, "image '%s'", name);
+		return errno == ENOENT || errno == ENOTDIR ? /* a stray file is no image */
+			       err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
+			       err_errno(err, -errno, "image '%s'", name);
 	fd = openat(dir, IMAGE_ROOTFS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;

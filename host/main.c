@@ -8,6 +8,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,27 +21,28 @@ struct command {
 	const char *name;
 	const char *summary;
 	int (*run)(int argc, char **argv);
+	const char *words; /* its own commands, each between blanks; NULL: none */
 };
 
 static int cmd_help_on(int argc, char **argv);
 
 static const struct command commands[] = {
-	{ "run", "start a VM and run a command in it", cmd_run },
-	{ "exec", "run a command in a running VM", cmd_exec },
-	{ "cp", "copy files and trees into and out of a VM", cmd_cp },
-	{ "ps", "list the running VMs", cmd_ps },
-	{ "logs", "show a VM's serial console", cmd_logs },
-	{ "pause", "stop a VM's processors", cmd_pause },
-	{ "resume", "let a paused VM go on", cmd_resume },
-	{ "kill", "end a VM and remove what it used", cmd_kill },
-	{ "snapshot", "store a VM's memory and disks, and look after what is stored", cmd_snapshot },
-	{ "restore", "start a VM from a snapshot", cmd_restore },
-	{ "fork", "start many VMs from a running one or a snapshot", cmd_fork },
-	{ "pool", "keep machines ready for a snapshot", cmd_pool },
-	{ "image", "build, list and remove root disk images", cmd_image },
-	{ "doctor", "say whether this machine can run VMs", cmd_doctor },
-	{ "version", "print the version", cmd_version },
-	{ "help", "explain a command", cmd_help_on },
+	{ "run", "start a VM and run a command in it", cmd_run, NULL },
+	{ "exec", "run a command in a running VM", cmd_exec, NULL },
+	{ "cp", "copy files and trees into and out of a VM", cmd_cp, NULL },
+	{ "ps", "list the running VMs", cmd_ps, NULL },
+	{ "logs", "show a VM's serial console", cmd_logs, NULL },
+	{ "pause", "stop a VM's processors", cmd_pause, NULL },
+	{ "resume", "let a paused VM go on", cmd_resume, NULL },
+	{ "kill", "end a VM and remove what it used", cmd_kill, NULL },
+	{ "snapshot", "store a VM's memory and disks, and look after what is stored", cmd_snapshot, " ls show verify flatten rm " },
+	{ "restore", "start a VM from a snapshot", cmd_restore, NULL },
+	{ "fork", "start many VMs from a running one or a snapshot", cmd_fork, NULL },
+	{ "pool", "keep machines ready for a snapshot", cmd_pool, NULL },
+	{ "image", "build, list and remove root disk images", cmd_image, " build ls rm " },
+	{ "doctor", "say whether this machine can run VMs", cmd_doctor, NULL },
+	{ "version", "print the version", cmd_version, NULL },
+	{ "help", "explain a command", cmd_help_on, NULL },
 };
 
 static const char overview[] =
@@ -79,6 +81,13 @@ static int unknown_command(const char *name)
 	return cmd_failf("there is no command '%s': see 'coffer help'", name);
 }
 
+static bool has_word(const struct command *c, const char *word)
+{
+	char text[32];
+
+	return c->words && snprintf(text, sizeof(text), " %s ", word) < (int)sizeof(text) && strstr(c->words, text);
+}
+
 static int cmd_help_on(int argc, char **argv)
 {
 	static char help_option[] = "--help";
@@ -91,7 +100,13 @@ static int cmd_help_on(int argc, char **argv)
 
 	if (!c)
 		return unknown_command(argv[1]);
-	return c->run(2, (char *[]){ argv[1], help_option, NULL });
+	if (argc == 2)
+		return c->run(2, (char *[]){ argv[1], help_option, NULL });
+	if (!has_word(c, argv[2]))
+		return cmd_failf("help: %s has no command '%s': see 'coffer help %s'", argv[1], argv[2], argv[1]);
+	if (argc > 3)
+		return cmd_failf("help: '%s' is one word too many", argv[3]);
+	return c->run(3, (char *[]){ argv[1], argv[2], help_option, NULL });
 }
 
 /* See the head of this file: reading from a stdin that was closed is end of file, writing to a closed stdout fails. */

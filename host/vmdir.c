@@ -195,7 +195,7 @@ int vmdir_open_any(const char *id, struct vmdir *ret, struct err *err)
 		live = open_run(&d.run, err);
 	if (live == 0)
 		live = lockdir_probe(&d.run, id, &d.fd, err);
-	if (live == -ENOENT && d.run.fd >= 0)
+	if ((live == -ENOENT || live == -ENOTDIR) && d.run.fd >= 0) /* a stray file is no VM */
 		err_set(err, live, "there is no VM '%s': 'coffer ps' lists the running ones", id);
 	if (live >= 0) {
 		int r = set_id(&d, id, err);

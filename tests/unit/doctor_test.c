@@ -143,6 +143,20 @@ static void kvm_pvm_in_place_of_hardware_that_is_there_is_told(void **s)
 	assert_non_null(strstr(find(&r, "hardware")->text, "svm, but /dev/kvm is kvm_pvm and not kvm_amd"));
 }
 
+static void kvm_pvm_without_a_device_is_not_said_to_be_the_device(void **s)
+{
+	struct doctor_facts f = good;
+
+	(void)s;
+	f.kvm_intel = f.kvm_present = false;
+	f.kvm_pvm = true;
+	struct doctor_report r = judge(f);
+
+	assert_int_equal(r.verdict, DOCTOR_NONE);
+	assert_int_equal(find(&r, "hardware")->level, DOCTOR_BAD);
+	assert_string_equal(find(&r, "hardware")->text, "vmx, kvm_pvm");
+}
+
 static void a_device_without_hardware_is_partial(void **s)
 {
 	struct doctor_facts f = good;
@@ -262,7 +276,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(hardware_with_all_capabilities_is_full), T(amd_is_as_good), T(no_device_is_none_and_says_what_to_do),
 		T(a_processor_that_could_is_told_apart), T(missing_permission_names_the_group), T(kvm_pvm_is_partial),
-		T(kvm_pvm_in_place_of_hardware_that_is_there_is_told), T(a_device_without_hardware_is_partial), T(without_sys_the_flags_decide), T(a_missing_capability_is_named),
+		T(kvm_pvm_without_a_device_is_not_said_to_be_the_device), T(kvm_pvm_in_place_of_hardware_that_is_there_is_told), T(a_device_without_hardware_is_partial), T(without_sys_the_flags_decide), T(a_missing_capability_is_named),
 		T(what_is_only_useful_is_a_warning), T(facts_are_read_below_the_root),
 		T(a_file_in_the_device_s_place_is_no_kvm), T(the_verdict_and_every_line_are_one_line),
 	};
