@@ -189,17 +189,17 @@ static int place_file(int temp, int parent, const struct target *t, struct err *
 
 static int take_file(const struct copy_guest *g, struct agent_conn *c, const struct target *t, uint64_t size, struct err *err)
 {
-	char path[PATH_MAX + 32];
+	char name[COPY_TEMP_NAME];
 	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (parent < 0)
 		return err_errno(err, -errno, "'%s'", t->dir);
-	snprintf(path, sizeof(path), "%s/.coffer-cp-XXXXXX", t->dir);
-	if (!mkdtemp(path))
-		return err_errno(err, -errno, "make a directory in '%s'", t->dir);
-	const char *name = strrchr(path, '/') + 1;
-	_cleanup_close_ int temp = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int r = temp < 0 ? err_errno(err, -errno, "'%s'", path) : extract(g, c, temp, size, err);
+	copy_temp_sweep(parent);
+	_cleanup_close_ int temp = copy_temp_make(parent, t->dir, name, err);
+
+	if (temp < 0)
+		return temp;
+	int r = extract(g, c, temp, size, err);
 
 	if (r == 0)
 		r = place_file(temp, parent, t, err);

@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -92,15 +94,84 @@ static int enter_dir(struct tar_pack *p, int fd, const struct stat *st, bool lis
 	return 0;
 }
 
-static int enter_file(struct tar_pack *p, int fd, const struct stat *st, struct err *err)
+static int open_spool(void)
+{
+	int fd = open("/tmp", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+
+	return fd >= 0 ? fd : memfd_create("coffer-tar", MFD_CLOEXEC);
+}
+
+/* Read all of `fd`: 0 if it is empty, else its length, with *ret_spool a copy that stands at its start. */
+static ssize_t spool(const struct tar_pack *p, int fd, int *ret_spool, struct err *err)
+{
+	_cleanup_close_ int copy = -1;
+	char buf[4096];
+	size_t size = 0;
+	ssize_t n;
+
+	while ((n = read(fd, buf, sizeof(buf))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(p, -errno, "read", err);
+		size += (size_t)n;
+		if (size > TAR_PACK_SPOOL_MAX)
+			return err_set(err, -EFBIG, "pack '%s': a file that does not tell its size has more than %d MiB", p->name,
+				       TAR_PACK_SPOOL_MAX >> 20);
+		if (copy < 0)
+			copy = open_spool();
+		if (copy < 0)
+			return fail(p, -errno, "make a temporary file", err);
+		int rc = fd_write_full(copy, buf, (size_t)n);
+
+		if (rc < 0)
+			return fail(p, rc, "write to a temporary file", err);
+	}
+	if (copy >= 0 && lseek(copy, 0, SEEK_SET) < 0)
+		return fail(p, -errno, "read a temporary file", err);
+	*ret_spool = TAKE_FD(copy);
+	return (ssize_t)size;
+}
+
+/* Takes over `fd`. What the status says about the size is put right. */
+static int enter_file(struct tar_pack *p, int fd, struct stat *st, struct err *err)
 {
 	p->file = fd;
+	p->spooled = st->st_size == 0 || kernel_fs(fd);
+	if (p->spooled) {
+		int copy;
+		ssize_t n = spool(p, fd, &copy, err);
+
+		if (n < 0)
+			return (int)n;
+		close(p->file);
+		p->file = copy;
+		st->st_size = n;
+	}
 	p->e.type = TAR_FILE;
 	p->e.size = p->left = (uint64_t)st->st_size;
 	p->e.link[0] = '\0';
 	p->padding = (unsigned)(-p->left & (TAR_BLOCK - 1));
 	p->bytes += p->left;
 	return emit_header(p, st, err);
+}
+
+/* All that was promised has been read: is there more? */
+static int check_grown(struct tar_pack *p, struct err *err)
+{
+	char more;
+	ssize_t n;
+
+	if (p->file < 0 || p->spooled)
+		return 0;
+	do
+		n = read(p->file, &more, 1);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return fail(p, -errno, "read", err);
+	if (n > 0 && !p->grown[0])
+		memcpy(p->grown, p->name, p->name_len + 1);
+	return 0;
 }
 
 /* Pack the object `at`/`base`, named p->name in the stream. 1: done, 0: left out, or -errno. `parent` is its directory's
@@ -164,6 +235,8 @@ int tar_pack_init(struct tar_pack *p, const char *path, const char *name, bool f
 	p->depth = 0;
 	p->file = -1;
 	p->left = 0;
+	p->spooled = false;
+	p->grown[0] = '\0';
 	p->padding = 0;
 	p->out_pos = p->out_len = 0;
 	p->entries = p->bytes = p->skipped = 0;
@@ -253,18 +326,19 @@ ssize_t tar_pack_read(struct tar_pack *p, void *buf, size_t n, struct err *err)
 			if (got < 0)
 				return fail(p, -errno, "read", err);
 			take = (size_t)got;
-			if (got == 0) { /* it has shrunk */
-				take = (size_t)MIN((uint64_t)room, p->left);
-				memset(dst, 0, take);
-			}
+			if (got == 0)
+				return err_set(err, -EIO, "pack '%s': it became shorter while it was copied: %ju of %ju bytes are there", p->name,
+					       (uintmax_t)(p->e.size - p->left), (uintmax_t)p->e.size);
 			p->left -= take;
 		} else if (p->padding > 0) {
 			take = MIN(room, (size_t)p->padding);
 			memset(dst, 0, take);
 			p->padding -= (unsigned)take;
 		} else if (p->state == WALK) {
+			rc = check_grown(p, err);
 			p->file = fd_close(p->file);
-			rc = walk(p, err);
+			if (rc == 0)
+				rc = walk(p, err);
 			if (rc < 0)
 				return rc;
 			if (rc == 0) {
@@ -273,6 +347,8 @@ ssize_t tar_pack_read(struct tar_pack *p, void *buf, size_t n, struct err *err)
 			}
 			continue;
 		} else {
+			if (done == 0 && p->grown[0])
+				return err_set(err, -EIO, "pack '%s': it became longer while it was copied: only its first bytes were", p->grown);
 			p->state = DONE;
 			break;
 		}

@@ -8,8 +8,11 @@
  *
  * The first entry is the path itself under `name`; a directory's content follows depth first, in directory order. Sockets and devices are
  * left out, and so is the content of directories in kernel file systems (proc, sysfs, devpts, ...) below the start. Hard links come
- * as files of their own. A file that shrinks meanwhile is filled with zeros, one that grows is cut, one that vanishes
- * is left out.
+ * as files of their own. A file that vanishes meanwhile is left out.
+ * Never wrong content without an error: where the size in a file's status says nothing (files of kernel file systems, and those of
+ * size 0 that have content), the content is read first, at most TAR_PACK_SPOOL_MAX bytes, more is an error. A file that
+ * shrinks while it is read is an error at once (-EIO); one that grows is cut to its size when it was opened, and the error comes
+ * in place of the stream's end, when all the rest has been given out.
  * Memory is bounded: one directory buffer per level, TAR_PACK_DEPTH levels; deeper is an error (-ELOOP).
  */
 #pragma once
@@ -20,7 +23,7 @@
 #include "lib/err.h"
 #include "lib/tar.h"
 
-enum { TAR_PACK_DEPTH = 128, TAR_PACK_DIRBUF = 4096 };
+enum { TAR_PACK_DEPTH = 128, TAR_PACK_DIRBUF = 4096, TAR_PACK_SPOOL_MAX = 16 << 20 };
 
 struct tar_pack_level {
 	int fd;
@@ -37,6 +40,8 @@ struct tar_pack {
 	size_t name_len;
 	int file;         /* being read, or -1 */
 	uint64_t left;    /* bytes of it still promised */
+	bool spooled;     /* `file` is a copy of our own */
+	char grown[TAR_PATH_MAX]; /* the first file that did, or empty */
 	unsigned padding; /* zero bytes to emit after it, or at the end */
 	size_t out_pos, out_len;
 	char out[TAR_HEADER_MAX];

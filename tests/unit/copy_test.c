@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "host/copy.h"
+#include "host/copy_internal.h"
 #include "host/file.h"
 #include "lib/fd.h"
 #include "lib/tar.h"
@@ -227,6 +228,34 @@ static void a_large_file_compares_equal_there_and_back(void **s)
 	free(back);
 }
 
+static void files_whose_size_says_nothing_arrive_whole(void **s)
+{
+	(void)s;
+	uint8_t *want, *got;
+	size_t n;
+	static const char *const paths[] = { "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled" };
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		char want_path[256];
+		int fd = open(paths[i], O_RDONLY);
+
+		assert_true(fd >= 0);
+		want = calloc(1, 4096);
+		assert_true(read(fd, want, 4095) > 0);
+		close(fd);
+		snprintf(want_path, sizeof(want_path), "%s", paths[i]);
+		assert_int_equal(copy_in(&guest, want_path, in_home("guest/v"), NULL), 0);
+		assert_int_equal(copy_out(&guest, want_path, in_home("host/v"), NULL), 0);
+		for (int side = 0; side < 2; side++) {
+			assert_int_equal(file_read(in_home(side ? "guest/v" : "host/v"), 1 << 20, &got, &n, NULL), 0);
+			assert_int_equal(n, strlen((char *)want));
+			assert_memory_equal(got, want, n);
+			free(got);
+		}
+		free(want);
+	}
+}
+
 static void times_are_kept(void **s)
 {
 	const struct timespec t[2] = { { 1000000000, 0 }, { 1234567890, 0 } };
@@ -259,6 +288,49 @@ static void errors_name_what_is_wrong(void **s)
 	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host/no/f"), &err), -ENOENT);
 	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host/new/"), &err), -ENOENT);
 	assert_int_equal(copy_out(&guest, in_home("guest"), in_home("host/f"), &err), -ENOTDIR);
+}
+
+static void what_a_killed_copy_left_is_removed_by_the_next(void **s)
+{
+	(void)s;
+	make("guest/f", "x", 0644);
+	mkdir(in_home("host/.coffer-cp-abc123"), 0700);
+	make("host/.coffer-cp-abc123/file", "half", 0600);
+	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host"), NULL), 0);
+	assert_false(exists("host/.coffer-cp-abc123"));
+	expect("host/f", "x", 0644);
+}
+
+static void what_a_copy_still_uses_is_not_removed_by_another(void **s)
+{
+	char name[COPY_TEMP_NAME], below[64];
+	int parent = open(in_home("host"), O_RDONLY | O_DIRECTORY);
+	int temp = copy_temp_make(parent, in_home("host"), name, NULL);
+
+	(void)s;
+	assert_true(parent >= 0 && temp >= 0);
+	snprintf(below, sizeof(below), "host/%s", name);
+	make("guest/f", "x", 0644);
+	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host"), NULL), 0);
+	assert_true(exists(below));
+	close(temp);
+	copy_temp_sweep(parent);
+	assert_false(exists(below));
+	close(parent);
+}
+
+static void what_only_looks_like_a_left_over_is_kept(void **s)
+{
+	(void)s;
+	make("guest/f", "x", 0644);
+	mkdir(in_home("host/.coffer-cp-public"), 0755);
+	mkdir(in_home("host/.coffer-cp-longer-name"), 0700);
+	make("host/.coffer-cp-a-file", "x", 0700);
+	assert_int_equal(symlink("d", in_home("host/.coffer-cp-a-link")), 0);
+	mkdir(in_home("host/d"), 0700);
+	assert_int_equal(copy_out(&guest, in_home("guest/f"), in_home("host"), NULL), 0);
+	assert_true(exists("host/.coffer-cp-public") && exists("host/.coffer-cp-longer-name"));
+	assert_true(exists("host/.coffer-cp-a-file") && exists("host/.coffer-cp-a-link") && exists("host/d"));
 }
 
 static void a_device_here_is_never_replaced(void **s)
@@ -503,8 +575,12 @@ int main(void)
 		T(a_file_that_is_a_link_here_is_written_through),
 		T(an_empty_file_and_an_empty_directory_arrive),
 		T(a_large_file_compares_equal_there_and_back),
+		T(files_whose_size_says_nothing_arrive_whole),
 		T(times_are_kept),
 		T(errors_name_what_is_wrong),
+		T(what_a_killed_copy_left_is_removed_by_the_next),
+		T(what_a_copy_still_uses_is_not_removed_by_another),
+		T(what_only_looks_like_a_left_over_is_kept),
 		T(a_device_here_is_never_replaced),
 		T(a_directory_does_not_go_through_a_link_that_an_earlier_copy_left),
 		T(a_tree_does_not_go_through_a_link_that_an_earlier_copy_left),

@@ -201,26 +201,81 @@ static void what_the_kernel_makes_up_is_left_out(void **s)
 	assert_int_equal(status, 0);
 }
 
-static void a_file_that_shrinks_is_filled_up(void **s)
+static int pack_while(const char *change)
 {
 	char path[256];
 	struct stat st;
 	ssize_t n;
 
-	(void)s;
-	run("head -c 100000 /dev/zero | tr '\\0' x >f");
-	snprintf(path, sizeof(path), "%s/f", top);
-	assert_int_equal(tar_pack_init(&pack, path, "f", false, &st, &err), 0);
+	run("mkdir src; head -c 100000 /dev/zero | tr '\\0' x >src/f");
+	snprintf(path, sizeof(path), "%s/src", top);
+	assert_int_equal(tar_pack_init(&pack, path, "s", false, &st, &err), 0);
 	n = tar_pack_read(&pack, stream, 5000, &err);
 	assert_int_equal(n, 5000);
 	length = 5000;
-	assert_int_equal(truncate(path, 10000), 0);
+	run(change);
 	while ((n = tar_pack_read(&pack, stream + length, 4096, &err)) > 0)
+		length += (size_t)n;
+	tar_pack_finish(&pack);
+	return (int)n;
+}
+
+static void a_file_that_shrinks_is_an_error(void **s)
+{
+	(void)s;
+	assert_int_equal(pack_while("truncate -s 10000 src/f"), -EIO);
+	assert_string_equal(err.text, "pack 's/f': it became shorter while it was copied: 10000 of 100000 bytes are there");
+}
+
+static void a_file_that_grows_is_an_error_after_all_the_rest(void **s)
+{
+	(void)s;
+	assert_int_equal(pack_while("echo more >>src/f; mkdir -p t"), -EIO);
+	assert_string_equal(err.text, "pack 's/f': it became longer while it was copied: only its first bytes were");
+	save();
+	run("tar -C t -xf t.tar && test $(stat -c %s t/s/f) = 100000 && test $(tr -d x <t/s/f | wc -c) = 0");
+}
+
+static void pack_absolute(const char *path, const char *as)
+{
+	struct stat st;
+	ssize_t n;
+
+	err = ERR_INIT;
+	length = 0;
+	assert_int_equal(tar_pack_init(&pack, path, as, false, &st, &err), 0);
+	while ((n = tar_pack_read(&pack, stream + length, STREAM_MAX - length, &err)) > 0)
 		length += (size_t)n;
 	tar_pack_finish(&pack);
 	assert_int_equal(n, 0);
 	save();
-	run("tar -xOf t.tar >g && test $(stat -c %s g) = 100000 && test $(tr -d '\\0' <g | wc -c) = 10000");
+}
+
+static void files_whose_size_says_nothing_have_their_content(void **s)
+{
+	(void)s;
+	pack_absolute("/proc/version", "v"); /* its size is 0 */
+	run("tar -xOf t.tar v | cmp - /proc/version");
+	pack_absolute("/sys/kernel/mm/transparent_hugepage/enabled", "e"); /* its size is a page */
+	run("tar -xOf t.tar e | cmp - /sys/kernel/mm/transparent_hugepage/enabled");
+}
+
+static void a_tree_of_such_files_has_their_content(void **s)
+{
+	(void)s;
+	pack_absolute("/proc/sys/fs/mqueue", "m");
+	run("mkdir t && tar -C t -xf t.tar && cmp t/m/msg_max /proc/sys/fs/mqueue/msg_max");
+}
+
+static void what_does_not_tell_its_size_is_bounded(void **s)
+{
+	struct stat st;
+
+	(void)s;
+	err = ERR_INIT;
+	assert_int_equal(tar_pack_init(&pack, "/proc/self/pagemap", "k", false, &st, &err), -EFBIG);
+	assert_string_equal(err.text, "pack 'k': a file that does not tell its size has more than 16 MiB");
+	assert_int_equal(pack.file, -1);
 }
 
 static void a_file_that_vanishes_is_left_out(void **s)
@@ -291,7 +346,11 @@ int main(void)
 		T(links_are_followed_when_asked),
 		T(sockets_are_left_out),
 		T(what_the_kernel_makes_up_is_left_out),
-		T(a_file_that_shrinks_is_filled_up),
+		T(a_file_that_shrinks_is_an_error),
+		T(a_file_that_grows_is_an_error_after_all_the_rest),
+		T(files_whose_size_says_nothing_have_their_content),
+		T(a_tree_of_such_files_has_their_content),
+		T(what_does_not_tell_its_size_is_bounded),
 		T(a_file_that_vanishes_is_left_out),
 		T(too_deep_is_an_error_with_a_name),
 		T(many_entries_need_no_more_memory),
