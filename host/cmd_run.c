@@ -27,6 +27,7 @@
 #include "host/sock.h"
 #include "host/user_disk.h"
 #include "host/vm_return.h"
+#include "host/vmargs.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
@@ -58,7 +59,7 @@ static const struct opt options[] = {
 	OPT_BOOL(struct run_options, l.keep, "keep", 0, "let the VM run on after the command; 'coffer kill' ends it"),
 	OPT_BOOL(struct run_options, prepare, "prepare", 0, "only build what the VM needs and is not there yet, then stop"),
 	OPT_SECONDS(struct run_options, l.boot_timeout, "boot-timeout", 0, "SECONDS", "how long the guest may take to come up (120)"),
-	OPT_LIST(struct run_options, l.devices, "device", 0, "NAME[,KEY=VALUE...]", "further device of the monitor, see coffer-vmm(1) (repeatable)"),
+	OPT_LIST(struct run_options, l.devices, "device", 0, "NAME[,KEY=VALUE...]", "further device of the monitor, see coffer-vmm(1); serial, vsock, rng and balloon are there always: one of the last two replaces its own (repeatable)"),
 	OPT_STRING(struct run_options, l.log_level, "log-level", 0, "LEVEL", "of the monitor: error, warn, info, debug"),
 	OPT_BOOL(struct run_options, l.no_seccomp, "no-seccomp", 0, "run the monitor without system call filters: for debugging only"),
 	CMD_OPT_HELP(struct run_options),
@@ -324,6 +325,8 @@ int cmd_run(int argc, char **argv)
 	run.o.l.cpus = run.o.l.cpus ? run.o.l.cpus : 1;
 	run.o.l.memory = run.o.l.memory ? run.o.l.memory : MIB(512);
 	if (user_disk_check(&run.o.l.disks, !run.o.l.image || strcmp(run.o.l.image, LAUNCH_NO_IMAGE) != 0, &err) < 0)
+		return cmd_fail(&err);
+	if (vmargs_check_devices(&run.o.l.devices, &err) < 0)
 		return cmd_fail(&err);
 	if (run.o.prepare)
 		return prepare(&run);

@@ -122,7 +122,8 @@ static int fill_record(struct snapshot_manifest *m, const struct launch *l, cons
 			return err_set(err, -ENOMEM, "out of memory");
 	}
 	for (size_t i = 0; vmargs_devices[i] && r == 0; i++)
-		r = snapshot_record_add_device(m, vmargs_devices[i], err);
+		r = vmargs_device_replaced(&o->devices, vmargs_devices[i]) ? 0 :
+			snapshot_record_add_device(m, vmargs_devices[i], err);
 	for (size_t i = 0; i < o->devices.n && r == 0; i++)
 		r = snapshot_record_add_device(m, o->devices.v[i], err);
 	return r < 0 ? r : snapshot_record_set_disks(m, &l->disks, err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Running another program. Its stderr is a pipe: lines of it are the progress, and the last one the reason of a failure.
+ * Running another program. Its stderr is a pipe: lines of it are the progress, and the last ones that it marks as errors
+ * and warnings the reason of a failure, else the last one.
  * It keeps our process group, so that Ctrl-C on the terminal reaches it too.
  *
  * Trust: what it says is shown with control bytes replaced, and lines are cut.
@@ -22,27 +23,52 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { TEXT_MAX = 300, SIZE_INTERVAL_MS = 200 };
+enum { TEXT_MAX = 220, SIZE_INTERVAL_MS = 200, CAUSES_MAX = 2 };
 
 struct output {
 	char line[TEXT_MAX];
 	size_t len;
 	char last[TEXT_MAX];
-	bool last_is_error; /* an "E:" line: later lines do not replace it unless they are one too */
+	char cause[CAUSES_MAX][TEXT_MAX]; /* the last lines that are marked, oldest first */
+	size_t ncauses;
 };
+
+/* "E: apt-get ... failed": what follows from a cause that was told before. */
+static bool is_consequence(const char *line)
+{
+	static const char *const ends[] = { " failed", " failed to run" };
+	size_t n = strlen(line);
+
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+		if (n >= strlen(ends[i]) && strcmp(line + n - strlen(ends[i]), ends[i]) == 0)
+			return true;
+	return false;
+}
+
+static void keep_cause(struct output *o)
+{
+	static const char *const marks[] = { "E:", "W:", "error:" };
+	bool marked = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(marks); i++)
+		marked |= strncmp(o->line, marks[i], strlen(marks[i])) == 0;
+	if (!marked || (o->ncauses > 0 && (is_consequence(o->line) || strcmp(o->cause[o->ncauses - 1], o->line) == 0)))
+		return;
+	if (o->ncauses == CAUSES_MAX)
+		memmove(o->cause[0], o->cause[1], sizeof(o->cause) - sizeof(o->cause[0]));
+	else
+		o->ncauses++;
+	memcpy(o->cause[o->ncauses - 1], o->line, sizeof(o->line));
+}
 
 static int end_line(struct output *o, const struct spawn *s, struct err *err)
 {
-	bool is_error = strncmp(o->line, "E:", 2) == 0 || strncmp(o->line, "error:", 6) == 0;
-
 	o->line[o->len] = '\0';
 	o->len = 0;
 	if (o->line[strspn(o->line, " \t")] == '\0')
 		return 0;
-	if (is_error || !o->last_is_error) {
-		memcpy(o->last, o->line, sizeof(o->last));
-		o->last_is_error = is_error;
-	}
+	memcpy(o->last, o->line, sizeof(o->last));
+	keep_cause(o);
 	if (s->show_size)
 		return 0;
 	return progress_text(s->progress, strncmp(o->line, "I: ", 3) == 0 ? o->line + 3 : o->line, err);
@@ -180,6 +206,9 @@ int spawn_run(const struct spawn *s, struct err *err)
 		return r;
 	if (WIFSIGNALED(status))
 		return err_set(err, -EIO, "%s was ended by signal %d (%s)", name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+	if (WEXITSTATUS(status) != 0 && output.ncauses > 0)
+		return err_set(err, -EIO, "%s failed with status %d: %s%s%s", name, WEXITSTATUS(status), output.cause[0],
+			       output.ncauses > 1 ? "; " : "", output.ncauses > 1 ? output.cause[1] : "");
 	if (WEXITSTATUS(status) != 0)
 		return err_set(err, -EIO, "%s failed with status %d: %s", name, WEXITSTATUS(status),
 			       output.last[0] != '\0' ? output.last : "it gave no reason");

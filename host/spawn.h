@@ -13,5 +13,5 @@ struct spawn {
 };
 
 /* 0 when it exited with 0; -ENOENT when it is not there; -EINTR when the user wants to end (it was sent SIGTERM and has
- * ended); else -EIO with its status and the last thing it said on stderr ("E:" lines before others). */
+ * ended); else -EIO with its status and the last things it said on stderr ("E:" and "W:" lines before others). */
 int spawn_run(const struct spawn *s, struct err *err);

@@ -23,6 +23,26 @@ static const char base_cmdline[] =
 
 const char *const vmargs_devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon", NULL };
 
+bool vmargs_device_replaced(const struct opt_strv *devices, const char *device)
+{
+	size_t n = strcspn(device, ",");
+
+	for (size_t i = 0; i < devices->n; i++)
+		if (strcspn(devices->v[i], ",") == n && !memcmp(devices->v[i], device, n))
+			return true;
+	return false;
+}
+
+int vmargs_check_devices(const struct opt_strv *devices, struct err *err)
+{
+	static const char *const own[] = { "serial", "vsock" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		if (vmargs_device_replaced(devices, own[i]))
+			return err_set(err, -EINVAL, "--device %s: every VM has its own already, which Coffer uses", own[i]);
+	return 0;
+}
+
 _Static_assert((int)VMARGS_FDS_MAX <= (int)OPT_LIST_MAX, "the monitor takes as many --keep-fd");
 
 static void add(struct vmargs *a, const char *word)
@@ -157,6 +177,8 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 	if (r == 0)
 		r = vmargs_add_disks(a, &l->disks, false);
 	for (size_t i = 0; vmargs_devices[i]; i++) {
+		if (vmargs_device_replaced(&o->devices, vmargs_devices[i]))
+			continue;
 		add(a, "--device");
 		add(a, vmargs_devices[i]);
 	}

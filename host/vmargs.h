@@ -6,6 +6,7 @@
 
 #include "host/vm_disks.h"
 #include "lib/err.h"
+#include "lib/opt.h"
 
 enum {
 	VMARGS_MAX = 256, /* OPT_LIST_MAX devices of the user's are two words each */
@@ -32,6 +33,10 @@ void vmargs_free(struct vmargs *a); /* NULL too */
 
 /* What every VM has besides disks; ended by NULL. */
 extern const char *const vmargs_devices[];
+/* Whether the user's devices have one of that kind, which then takes its place. */
+bool vmargs_device_replaced(const struct opt_strv *devices, const char *device);
+/* Those that Coffer itself talks to cannot be replaced: -EINVAL. */
+int vmargs_check_devices(const struct opt_strv *devices, struct err *err);
 
 /* For other ways to start a monitor: one more word; a descriptor that it inherits (-1: nothing happens), and one that it
  * is told of in another way; disks. What does not fit is left out, and vmargs_check says so at the end. */

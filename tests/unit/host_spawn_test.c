@@ -55,6 +55,18 @@ static void marked_errors_come_before_later_lines(void **state)
 	assert_non_null(strstr(err.text, "the mirror is gone"));
 }
 
+static void the_cause_is_kept_and_not_what_follows_from_it(void **state)
+{
+	struct err err;
+
+	(void)state;
+	assert_int_equal(run_shell("echo 'W: it is late' >&2; echo \"E: no suite 'x'\" >&2; echo 'E: apt-get update failed' >&2; "
+				   "echo 'I: removing' >&2; echo 'E: mmdebstrap failed to run' >&2; exit 25", &err), -EIO);
+	assert_string_equal(err.text, "sh failed with status 25: W: it is late; E: no suite 'x'");
+	assert_int_equal(run_shell("echo 'E: it failed to run' >&2; exit 1", &err), -EIO);
+	assert_string_equal(err.text, "sh failed with status 1: E: it failed to run");
+}
+
 static void long_and_binary_lines_are_cut(void **state)
 {
 	struct err err;
@@ -144,6 +156,7 @@ int main(void)
 		cmocka_unit_test(success_is_zero),
 		cmocka_unit_test(failure_has_the_status_and_the_last_line),
 		cmocka_unit_test(marked_errors_come_before_later_lines),
+		cmocka_unit_test(the_cause_is_kept_and_not_what_follows_from_it),
 		cmocka_unit_test(long_and_binary_lines_are_cut),
 		cmocka_unit_test(signal_is_named),
 		cmocka_unit_test(missing_program_names_the_package),

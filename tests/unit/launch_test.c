@@ -306,6 +306,25 @@ static void more_than_fits_is_an_error_and_exactly_what_fits_is_not(void **s)
 	vmargs_free(a);
 }
 
+static void a_device_of_the_user_s_replaces_the_one_of_its_kind(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+
+	(void)s;
+	prepare(&l, &o);
+	o.devices = (struct opt_strv){ { "rng,source=/dev/hwrng" }, 1 };
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	assert_true(has(a, "rng,source=/dev/hwrng"));
+	assert_false(has(a, "rng"));
+	assert_true(has(a, "balloon"));
+	vmargs_free(a);
+	assert_int_equal(vmargs_check_devices(&o.devices, NULL), 0);
+	o.devices.v[0] = "vsock,path=x";
+	assert_int_equal(vmargs_check_devices(&o.devices, NULL), -EINVAL);
+}
+
 static void a_disk_that_is_not_there_is_named(void **s)
 {
 	struct launch l;
@@ -409,6 +428,7 @@ int main(void)
 		T(a_disk_of_the_user_s_may_be_read_only),
 		T(as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image),
 		T(more_than_fits_is_an_error_and_exactly_what_fits_is_not),
+		T(a_device_of_the_user_s_replaces_the_one_of_its_kind),
 		T(a_disk_that_is_not_there_is_named),
 		T(what_is_written_to_a_cow_disk_goes_into_a_layer),
 		T(the_record_says_what_the_vm_is_made_of),
