@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's words of the kernel command line. */
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,6 +99,27 @@ static void an_etc_that_cannot_be_made_is_named(void **s)
 	assert_non_null(strstr(err.text, "machine_id: make /proc/no-such-etc"));
 }
 
+/* The one error that configure passes over. */
+static void a_read_only_root_is_told_apart(void **s)
+{
+	char dir[] = "/tmp/agent-boot-XXXXXX", etc[64];
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_non_null(mkdtemp(dir));
+	snprintf(etc, sizeof(etc), "%s/etc", dir);
+	bool mounted = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+		       mount("none", dir, "tmpfs", MS_RDONLY, NULL) == 0;
+	int r = mounted ? control_write_machine_id(etc, "0123456789abcdef0123456789abcdef", &err) : -EROFS;
+
+	if (mounted)
+		umount(dir);
+	rmdir(dir);
+	assert_int_equal(r, -EROFS);
+	if (!mounted)
+		skip(); /* not root */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -105,6 +129,7 @@ int main(void)
 		cmocka_unit_test(long_values_are_cut),
 		cmocka_unit_test(a_root_without_etc_gets_one_for_the_machine_id),
 		cmocka_unit_test(an_etc_that_cannot_be_made_is_named),
+		cmocka_unit_test(a_read_only_root_is_told_apart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
