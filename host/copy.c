@@ -64,6 +64,14 @@ int copy_request(struct agent_conn *c, const char *op, const char *path, const c
 	return r;
 }
 
+int copy_frame_error(const struct agent_received *f, struct err *err)
+{
+	int r = agent_frame_error(f, err);
+
+	err_prefix(err, "in the guest: ");
+	return r;
+}
+
 /* "dir", "file", ... or "" when there is nothing at that path. */
 static int stat_guest(const struct copy_guest *g, const char *path, char *type, size_t size, struct err *err)
 {
@@ -124,7 +132,7 @@ static int take_verdict(struct agent_conn *c, struct err *err)
 	if (f.type == AGENT_EXIT)
 		return 1;
 	if (f.type == AGENT_ERROR)
-		return agent_frame_error(&f, err);
+		return copy_frame_error(&f, err);
 	return err_set(err, -EPROTO, "the agent sent a frame of type %u during put", f.type);
 }
 

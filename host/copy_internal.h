@@ -4,6 +4,9 @@
 #include "host/agent_client.h"
 #include "lib/err.h"
 
+/* The code and the text of an ERROR frame, which says where it comes from. */
+int copy_frame_error(const struct agent_received *f, struct err *err);
+
 enum { COPY_REPLY_MS = 60000, COPY_TEMP_NAME = 18 };
 
 /* Send {"op":OP,"path":PATH,"name":NAME FLAGS}; name may be NULL. */

@@ -46,7 +46,7 @@ static int receive(const struct copy_guest *g, struct agent_conn *c, uint64_t to
 		if (r < 0)
 			return r;
 		if (f.type == AGENT_ERROR)
-			return agent_frame_error(&f, err);
+			return copy_frame_error(&f, err);
 		if (f.type == AGENT_EXIT)
 			return ended ? 0 : err_set(err, -EPROTO, "the agent ended a copy in the middle");
 		if (f.type != AGENT_DATA || ended)
@@ -74,9 +74,10 @@ static int feed_stdout(void *arg, const void *data, size_t n, struct err *err)
 	return r < 0 ? err_errno(err, r, "write to stdout") : 0;
 }
 
-static int extract(const struct copy_guest *g, struct agent_conn *c, int dirfd, uint64_t total, struct err *err)
+/* `where`: what messages call the directory, or NULL. */
+static int extract(const struct copy_guest *g, struct agent_conn *c, int dirfd, const char *where, uint64_t total, struct err *err)
 {
-	const struct tar_extract_options o = { .no_links = true, .keep_owner = g->keep_owner, .uid = geteuid(), .gid = getegid() };
+	const struct tar_extract_options o = { .where = where, .no_links = true, .keep_owner = g->keep_owner, .uid = geteuid(), .gid = getegid() };
 	struct tar_extract *x = malloc(sizeof(*x));
 
 	if (!x)
@@ -152,6 +153,7 @@ static int take_directory(const struct copy_guest *g, struct agent_conn *c, cons
 {
 	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT },
 					   { s->mtime_ns / 1000000000, (long)(s->mtime_ns % 1000000000) } };
+	char where[2 * PATH_MAX];
 	bool made = false;
 	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -166,7 +168,10 @@ static int take_directory(const struct copy_guest *g, struct agent_conn *c, cons
 
 	if (dir < 0)
 		return dir;
-	int r = extract(g, c, dir, 0, err);
+	bool below = strcmp(t->name, ".") != 0;
+
+	snprintf(where, sizeof(where), "%s%s%s", t->dir, below ? "/" : "", below ? t->name : "");
+	int r = extract(g, c, dir, where, 0, err);
 
 	/* The stream's "." says nothing about a directory that was here; a new one is as it was there. */
 	if (r == 0 && made && (fchmod(dir, s->mode) < 0 || futimens(dir, times) < 0))
@@ -189,7 +194,7 @@ static int place_file(int temp, int parent, const struct target *t, struct err *
 
 static int take_file(const struct copy_guest *g, struct agent_conn *c, const struct target *t, uint64_t size, struct err *err)
 {
-	char name[COPY_TEMP_NAME];
+	char name[COPY_TEMP_NAME], path[PATH_MAX + COPY_TEMP_NAME];
 	_cleanup_close_ int parent = open(t->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (parent < 0)
@@ -199,12 +204,26 @@ static int take_file(const struct copy_guest *g, struct agent_conn *c, const str
 
 	if (temp < 0)
 		return temp;
-	int r = extract(g, c, temp, size, err);
+	snprintf(path, sizeof(path), "%s/%s", t->dir, name);
+	int r = extract(g, c, temp, path, size, err);
 
 	if (r == 0)
 		r = place_file(temp, parent, t, err);
 	file_remove_tree(parent, name);
 	return r;
+}
+
+/* The agent's word for a type, as a person says it. */
+static const char *type_text(const char *type)
+{
+	static const char *const texts[][2] = {
+		{ "char", "a character device" }, { "block", "a block device" }, { "socket", "a socket" }, { "symlink", "a symbolic link" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		if (!strcmp(type, texts[i][0]))
+			return texts[i][1];
+	return "neither a file nor a directory";
 }
 
 static int stat_source(const struct copy_guest *g, const char *path, struct source *ret, struct err *err)
@@ -229,7 +248,7 @@ static int stat_source(const struct copy_guest *g, const char *path, struct sour
 				.mtime_ns = MAX(mtime_ns, (int64_t)0) };
 	if (ret->is_dir || !strcmp(type, "file") || !strcmp(type, "fifo"))
 		return 0;
-	return err_set(err, -EINVAL, "'%s' in the guest is a %s and is not copied", path, type[0] ? type : "thing without a type");
+	return err_set(err, -EINVAL, "'%s' in the guest is %s and is not copied", path, type_text(type));
 }
 
 int copy_out(const struct copy_guest *g, const char *source, const char *target, struct err *err)

@@ -55,11 +55,15 @@ static int open_below(const struct tar_extract *x, const char *path, int flags)
 
 static int fail(const struct tar_extract *x, int rc, const char *what, struct err *err)
 {
+	const char *where = x->o.where ? x->o.where : "", *name = x->e.name[0] || *where ? x->e.name : ".";
+	const char *slash = *where && *name && where[strlen(where) - 1] != '/' ? "/" : "";
+
 	if (rc == -EXDEV)
-		return err_set(err, rc, "unpack '%s': a symbolic link leads out of the directory", x->e.name);
+		return err_set(err, rc, "unpack '%s%s%s': a symbolic link leads out of the directory", where, slash, name);
 	if (rc == -ELOOP && x->o.no_links)
-		return err_set(err, rc, "unpack '%s': there is a symbolic link in the place of a directory: remove it first", x->e.name);
-	return err_errno(err, rc, "unpack '%s': %s", x->e.name[0] ? x->e.name : ".", what);
+		return err_set(err, rc, "unpack '%s%s%s': there is a symbolic link in the place of a directory: remove it first", where, slash,
+			       name);
+	return err_errno(err, rc, "unpack '%s%s%s': %s", where, slash, name, what);
 }
 
 /* Remove "." components and doubled slashes in place; refuse what leads elsewhere. */

@@ -24,6 +24,7 @@
 enum { TAR_EXTRACT_DEPTH = 128, TAR_EXTRACT_TEMP = 40 };
 
 struct tar_extract_options {
+	const char *where; /* the path of dirfd for messages, borrowed; or NULL: they have the names in the stream */
 	bool in_root;    /* dirfd is "/": absolute symbolic links in the way are followed inside it */
 	bool no_links;   /* a symbolic link in the place of a directory is an error wherever it leads */
 	bool keep_owner; /* uid and gid from the stream, otherwise the two below */

@@ -25,9 +25,13 @@
 
 enum { WALK, END, DONE };
 
+/* Something in the tree by the path that the user knows. */
+#define NAME_FORMAT "'%.*s%s'"
+#define NAME_ARGS(p, n) (int)(p)->path_len, (p)->path, (n) + (p)->root_len
+
 static int fail(const struct tar_pack *p, int rc, const char *what, struct err *err)
 {
-	return err_errno(err, rc, "pack '%s': %s", p->name, what);
+	return err_errno(err, rc, "pack " NAME_FORMAT ": %s", NAME_ARGS(p, p->name), what);
 }
 
 static bool kernel_fs(int fd)
@@ -86,7 +90,8 @@ static int enter_dir(struct tar_pack *p, int fd, const struct stat *st, bool lis
 	if (rc < 0 || !list)
 		return rc;
 	if (p->depth == TAR_PACK_DEPTH)
-		return err_set(err, -ELOOP, "pack '%s': more than %d directories deep", p->name, TAR_PACK_DEPTH);
+		return err_set(err, -ELOOP, "pack " NAME_FORMAT ": more than %d directories deep", NAME_ARGS(p, p->name),
+			       TAR_PACK_DEPTH);
 	p->level[p->depth].fd = TAKE_FD(owned);
 	p->level[p->depth].name_len = p->name_len;
 	p->level[p->depth].pos = p->level[p->depth].len = 0;
@@ -116,8 +121,8 @@ static ssize_t spool(const struct tar_pack *p, int fd, int *ret_spool, struct er
 			return fail(p, -errno, "read", err);
 		size += (size_t)n;
 		if (size > TAR_PACK_SPOOL_MAX)
-			return err_set(err, -EFBIG, "pack '%s': a file that does not tell its size has more than %d MiB", p->name,
-				       TAR_PACK_SPOOL_MAX >> 20);
+			return err_set(err, -EFBIG, "pack " NAME_FORMAT ": a file that does not tell its size has more than %d MiB",
+				       NAME_ARGS(p, p->name), TAR_PACK_SPOOL_MAX >> 20);
 		if (copy < 0)
 			copy = open_spool();
 		if (copy < 0)
@@ -217,7 +222,7 @@ static int pack_object(struct tar_pack *p, int at, const char *base, bool follow
 		break;
 	default:
 		if (!parent)
-			return err_set(err, -EOPNOTSUPP, "pack '%s': sockets and devices cannot be copied", p->name);
+			return err_set(err, -EOPNOTSUPP, "pack " NAME_FORMAT ": sockets and devices cannot be copied", NAME_ARGS(p, p->name));
 		p->skipped++;
 		return 0;
 	}
@@ -243,7 +248,11 @@ int tar_pack_init(struct tar_pack *p, const char *path, const char *name, bool f
 	if (n == 0 || n >= sizeof(p->name))
 		return err_set(err, -ENAMETOOLONG, "pack: the name in the stream has %zu bytes; 1 to %d are possible", n,
 			       TAR_PATH_MAX - 1);
-	p->name_len = n;
+	p->name_len = p->root_len = n;
+	p->path = path;
+	p->path_len = strlen(path);
+	while (p->path_len > 0 && path[p->path_len - 1] == '/') /* what is below adds its own */
+		p->path_len--;
 	if ((follow ? stat(path, ret_st) : lstat(path, ret_st)) < 0)
 		return err_errno(err, -errno, "'%s'", path);
 	memcpy(p->name, name, n + 1);
@@ -327,8 +336,8 @@ ssize_t tar_pack_read(struct tar_pack *p, void *buf, size_t n, struct err *err)
 				return fail(p, -errno, "read", err);
 			take = (size_t)got;
 			if (got == 0)
-				return err_set(err, -EIO, "pack '%s': it became shorter while it was copied: %ju of %ju bytes are there", p->name,
-					       (uintmax_t)(p->e.size - p->left), (uintmax_t)p->e.size);
+				return err_set(err, -EIO, "pack " NAME_FORMAT ": it became shorter while it was copied: %ju of %ju bytes are there",
+					       NAME_ARGS(p, p->name), (uintmax_t)(p->e.size - p->left), (uintmax_t)p->e.size);
 			p->left -= take;
 		} else if (p->padding > 0) {
 			take = MIN(room, (size_t)p->padding);
@@ -348,7 +357,8 @@ ssize_t tar_pack_read(struct tar_pack *p, void *buf, size_t n, struct err *err)
 			continue;
 		} else {
 			if (done == 0 && p->grown[0])
-				return err_set(err, -EIO, "pack '%s': it became longer while it was copied: only its first bytes were", p->grown);
+				return err_set(err, -EIO, "pack " NAME_FORMAT ": it became longer while it was copied: only its first bytes were",
+					       NAME_ARGS(p, p->grown));
 			p->state = DONE;
 			break;
 		}

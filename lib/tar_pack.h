@@ -38,6 +38,8 @@ struct tar_pack {
 	struct tar_pack_level level[TAR_PACK_DEPTH];
 	char name[TAR_PATH_MAX]; /* of the entry being packed */
 	size_t name_len;
+	const char *path;      /* borrowed: what messages name, in place of the first root_len bytes of `name` */
+	size_t path_len, root_len;
 	int file;         /* being read, or -1 */
 	uint64_t left;    /* bytes of it still promised */
 	bool spooled;     /* `file` is a copy of our own */
@@ -49,7 +51,8 @@ struct tar_pack {
 	uint64_t entries, bytes, skipped; /* done so far */
 };
 
-/* Open `path` (relative to the current directory or absolute) and stat it. `name` is what the stream calls it. follow: if it is
+/* Open `path` (relative to the current directory or absolute) and stat it. `name` is what the stream calls it. Messages
+ * name the path, which must stay valid. follow: if it is
  * a symbolic link, pack what it points to. 0 or -errno, with nothing to finish after a failure. */
 int tar_pack_init(struct tar_pack *p, const char *path, const char *name, bool follow, struct stat *ret_st, struct err *err);
 

@@ -125,6 +125,7 @@ int files_put(struct handler *h)
 		return err_errno(&h->err, -errno, "'%s'", r->path);
 	o.uid = owner.uid;
 	o.gid = owner.gid;
+	o.where = r->path;
 	o.in_root = is_root_dir(dir);
 	rc = channel_answer_ok(&h->channel);
 	if (rc < 0)

@@ -84,6 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dir = open(inside, O_RDONLY | O_DIRECTORY);
 	FUZZ_REQUIRE(dir >= 0);
 	o.in_root = step & 1;
+	o.no_links = step & 2;
+	o.where = step & 4 ? inside : NULL;
 	tar_extract_init(x, dir, &o);
 	for (size_t pos = 0; pos < n && rc == 0; pos += step)
 		rc = tar_extract_feed(x, stream + pos, MIN(step, n - pos), &err);

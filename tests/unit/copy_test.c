@@ -333,6 +333,34 @@ static void what_only_looks_like_a_left_over_is_kept(void **s)
 	assert_true(exists("host/.coffer-cp-a-file") && exists("host/.coffer-cp-a-link") && exists("host/d"));
 }
 
+static void a_device_there_is_called_one(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(copy_out(&guest, "/dev/null", in_home("host"), &err), -EINVAL);
+	assert_string_equal(err.text, "'/dev/null' in the guest is a character device and is not copied");
+}
+
+static void what_cannot_be_made_there_is_named_in_full(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	make("host/f", "x", 0644);
+	assert_int_equal(copy_in(&guest, in_home("host/f"), "/proc/x", &err), -ENOENT);
+	assert_string_equal(err.text, "in the guest: unpack '/proc/x': create: No such file or directory");
+}
+
+static void what_cannot_be_read_there_is_named_in_full(void **s)
+{
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(copy_out(&guest, "/proc/self/pagemap", in_home("host"), &err), -EFBIG);
+	assert_non_null(strstr(err.text, "'/proc/self/pagemap'"));
+}
+
 static void a_device_here_is_never_replaced(void **s)
 {
 	struct err err = ERR_INIT;
@@ -581,6 +609,9 @@ int main(void)
 		T(what_a_killed_copy_left_is_removed_by_the_next),
 		T(what_a_copy_still_uses_is_not_removed_by_another),
 		T(what_only_looks_like_a_left_over_is_kept),
+		T(a_device_there_is_called_one),
+		T(what_cannot_be_made_there_is_named_in_full),
+		T(what_cannot_be_read_there_is_named_in_full),
 		T(a_device_here_is_never_replaced),
 		T(a_directory_does_not_go_through_a_link_that_an_earlier_copy_left),
 		T(a_tree_does_not_go_through_a_link_that_an_earlier_copy_left),

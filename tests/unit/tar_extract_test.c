@@ -383,6 +383,20 @@ static void in_the_root_absolute_links_stay_inside(void **s)
 	run("test -z \"$(ls -A out)\"");
 }
 
+static void messages_name_the_whole_path_when_it_is_known(void **s)
+{
+	struct tar_extract_options o = { .where = "/a/b", .uid = geteuid(), .gid = getegid() };
+
+	(void)s;
+	run("mkdir in/d");
+	add(TAR_FILE, "d", "", 0644, "x");
+	assert_int_equal(unpack_with(&o), -EISDIR);
+	assert_string_equal(err.text, "unpack '/a/b/d': put in place: Is a directory");
+	o.where = "/";
+	assert_int_equal(unpack_with(&o), -EISDIR);
+	assert_string_equal(err.text, "unpack '/d': put in place: Is a directory");
+}
+
 static void a_file_that_is_not_whole_does_not_appear(void **s)
 {
 	(void)s;
@@ -460,6 +474,7 @@ int main(void)
 		T(links_inside_are_followed),
 		T(without_links_those_inside_are_not_followed_either),
 		T(in_the_root_absolute_links_stay_inside),
+		T(messages_name_the_whole_path_when_it_is_known),
 		T(a_file_that_is_not_whole_does_not_appear),
 		T(deep_trees_are_unpacked),
 		T(what_gnu_tar_writes_is_understood),
