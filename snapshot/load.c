@@ -90,12 +90,15 @@ static int renew_generation(struct machine *m, struct err *err)
 /* Memory is there, or arrives. */
 static int go_on(struct snapshots *s, struct state_file *f, struct err *err)
 {
-	int r = machine_load(s->machine, f, err);
+	int r = 0;
 
+	/* Devices may write to memory while they load. */
+	if (s->load_flags & CONTROL_RESTORE_TRACK)
+		r = snapshots_track(s, err);
+	if (r == 0)
+		r = machine_load(s->machine, f, err);
 	if (r == 0)
 		r = vm_set_state(s->vm, VM_PAUSED, err);
-	if (r == 0 && s->load_flags & CONTROL_RESTORE_TRACK)
-		r = snapshots_track(s, err);
 	if (r == 0)
 		r = renew_generation(s->machine, err);
 	if (r == 0 && !(s->load_flags & CONTROL_RESTORE_PAUSED))

@@ -61,6 +61,8 @@ int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, s
  * that the guest writes meanwhile must be given again. 0 or -errno (-ENOSPC, -EIO ...) with a text. Not for two
  * callers at once. */
 int ram_writer_put(struct ram_writer *w, struct workers *ws, const uint64_t *pages, struct err *err);
+/* Any thread: what is being put, or will be, ends soon with -ECANCELED. */
+void ram_writer_cancel(struct ram_writer *w); /* accepts NULL */
 /* Write the headers and the index. The caller syncs both files. */
 int ram_writer_finish(struct ram_writer *w, struct ram_writer_stats *ret, struct err *err);
 void ram_writer_free(struct ram_writer *w); /* accepts NULL */
@@ -119,4 +121,6 @@ bool ram_lazy_is_complete(const struct ram_lazy *l); /* every page has arrived; 
 /* Wait for that: before a snapshot of this VM. 0; -EIO after damage, -ECANCELED when it was stopped. */
 int ram_lazy_complete(struct ram_lazy *l, struct err *err);
 /* End the threads' work and free; accepts NULL. Only when all pages are there, or no vCPU will run again. */
+/* Let whoever waits for that go with -ECANCELED, and let no more pages arrive: no vCPU will run again. */
+void ram_lazy_cancel(struct ram_lazy *l); /* accepts NULL */
 void ram_lazy_stop(struct ram_lazy *l);

@@ -446,7 +446,7 @@ int ram_lazy_complete(struct ram_lazy *l, struct err *err)
 					: err_set(err, -ECANCELED, "ram: no longer being read");
 }
 
-void ram_lazy_stop(struct ram_lazy *l)
+void ram_lazy_cancel(struct ram_lazy *l)
 {
 	if (!l)
 		return;
@@ -454,6 +454,15 @@ void ram_lazy_stop(struct ram_lazy *l)
 	if (l->begun) {
 		wake_server(l);
 		tell_waiting(l);
+	}
+}
+
+void ram_lazy_stop(struct ram_lazy *l)
+{
+	if (!l)
+		return;
+	ram_lazy_cancel(l);
+	if (l->begun) {
 		if (l->c.fillers)
 			workers_wait(l->c.fillers);
 		workers_wait(l->c.server);

@@ -33,6 +33,7 @@ struct load {
 	const struct ram_image *im;
 	struct mem *mem;
 	unsigned layers; /* without the oldest when that is mapped */
+	bool large;
 	struct ram_scratch scratch[WORKERS_MAX];
 	uint8_t *chunk[WORKERS_MAX];
 	_Atomic uint64_t span;
@@ -71,13 +72,23 @@ static unsigned pages_stored(const struct ram_image *im, uint64_t chunk)
 	return im->first[chunk] ? (unsigned)__builtin_popcount(im->piece[im->first[chunk] - 1].take) : 0;
 }
 
-/* A large page where nearly all of it will be written: making small ones one by one costs more than unpacking them. */
+/* Large pages for a memory that is nearly full: making small ones one by one costs more than unpacking them. For all of it or not at
+ * all, since each change between the two would be a mapping of its own. */
+static bool wants_large_pages(const struct load *l)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < l->im->chunks; i++)
+		n += pages_stored(l->im, i);
+	return l->layers == l->im->n && n >= l->im->size / MEM_PAGE_SIZE / 4 * 3;
+}
+
 static void make_large_page(struct load *l, uint64_t chunk)
 {
 	unsigned n = 0;
 	uint64_t run;
 
-	if (chunk % LARGE_CHUNKS || chunk + LARGE_CHUNKS > l->im->chunks || l->layers < l->im->n)
+	if (!l->large || chunk % LARGE_CHUNKS || chunk + LARGE_CHUNKS > l->im->chunks)
 		return;
 	for (uint64_t i = chunk; i < chunk + LARGE_CHUNKS; i++)
 		n += pages_stored(l->im, i);
@@ -159,6 +170,9 @@ static int start(struct ram_image *im, struct mem *m, unsigned layers, struct wo
 	l->im = im;
 	l->mem = m;
 	l->layers = layers;
+	l->large = wants_large_pages(l);
+	if (l->large)
+		mem_prefer_large_pages(m);
 	return load_all(l, ws, err);
 }
 

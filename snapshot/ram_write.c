@@ -63,6 +63,7 @@ struct ram_writer {
 	const uint64_t *pages;
 	_Atomic uint64_t span;
 	_Atomic int error;
+	_Atomic bool cancelled;
 };
 
 static int fetch_memory(void *arg, unsigned thread, uint64_t chunk, uint16_t mask, uint8_t *buf)
@@ -291,6 +292,10 @@ static void put_work(void *arg, unsigned i)
 	int r = 0;
 
 	while (r == 0 && atomic_load_explicit(&w->error, memory_order_relaxed) == 0) {
+		if (atomic_load_explicit(&w->cancelled, memory_order_relaxed)) {
+			r = -ECANCELED;
+			break;
+		}
 		uint64_t first = atomic_fetch_add(&w->span, 1) * SPAN_CHUNKS;
 		uint64_t end = MIN(first + SPAN_CHUNKS, w->chunks);
 
@@ -360,6 +365,12 @@ int ram_writer_put(struct ram_writer *w, struct workers *ws, const uint64_t *pag
 	w->pages = NULL;
 	w->failed = atomic_load(&w->error);
 	return w->failed < 0 ? err_errno(err, w->failed, "ram: write memory") : 0;
+}
+
+void ram_writer_cancel(struct ram_writer *w)
+{
+	if (w)
+		atomic_store(&w->cancelled, true);
 }
 
 /* ---- begin and end ---- */

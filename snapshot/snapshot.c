@@ -156,6 +156,9 @@ void snapshots_finish(struct snapshots *s)
 		return;
 	if (s->lead_done.added)
 		loop_remove(&s->vm->loop, &s->lead_done);
+	/* Nobody wants what lead is at any more. */
+	ram_writer_cancel(s->take.writer);
+	ram_lazy_cancel(s->lazy);
 	workers_finish(&s->lead);
 	ram_lazy_stop(s->lazy);
 	workers_finish(&s->workers);

@@ -450,10 +450,14 @@ void mem_populate(struct mem *m, uint64_t page, uint64_t npages)
 
 	if (!p)
 		return;
-	/* Both are hints: without large pages, or before Linux 5.14, faults do it page by page. */
-	if (npages == MEM_LARGE_PAGES)
-		madvise(p, npages << MEM_PAGE_SHIFT, MADV_HUGEPAGE);
+	/* Before Linux 5.14 there is no such thing, and faults do it page by page. */
 	madvise(p, npages << MEM_PAGE_SHIFT, MADV_POPULATE_WRITE);
+}
+
+void mem_prefer_large_pages(struct mem *m)
+{
+	for (int i = 0; i < m->nregions; i++)
+		madvise(m->region[i].host, m->region[i].size, MADV_HUGEPAGE);
 }
 
 int mem_uffd_begin(struct mem *m, int uffd, struct err *err)

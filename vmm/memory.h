@@ -96,8 +96,9 @@ gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
  * nobody wrote are shared with whoever maps the same file. Before the guest runs. */
 int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
 
-/* These pages are about to be written whole: let the host make them at once, not one by one; MEM_LARGE_PAGES of them, aligned
- * so, as one large page. A hint. */
+/* All of memory in pages of 2 MiB where the host has them. A hint. */
+void mem_prefer_large_pages(struct mem *m);
+/* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages);
 
 /* Pages that have not been touched arrive through userfaultfd: register all of RAM with it. Until mem_uffd_end
