@@ -320,11 +320,12 @@ static void clear_range(struct lsmt_index *x, uint64_t offset, uint64_t end, uin
 	}
 }
 
+/* Of a place that is not the first. */
 static struct lsmt_cell *before(const struct lsmt_index *x, uint32_t d, uint32_t i)
 {
 	if (i > 0)
 		return &x->dir[d].chunk->seg[i - 1];
-	return d > 0 ? &x->dir[d - 1].chunk->seg[x->dir[d - 1].chunk->n - 1] : NULL;
+	return &x->dir[d - 1].chunk->seg[x->dir[d - 1].chunk->n - 1];
 }
 
 static void join_chunks(struct lsmt_index *x, uint32_t d)
@@ -340,14 +341,13 @@ bool lsmt_index_full(const struct lsmt_index *x)
 
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s)
 {
-	struct lsmt_cell cell = cell_make(s), *p;
+	struct lsmt_cell cell = cell_make(s), *p = NULL;
 	uint32_t d, i;
 
 	if (lsmt_index_full(x))
 		return -ENOMEM;
 	clear_range(x, s->offset, s->offset + s->length, &d, &i);
-	p = before(x, d, i);
-	if (p && continues(p, &cell)) {
+	if ((d > 0 || i > 0) && continues(p = before(x, d, i), &cell)) {
 		set_end(p, end_of(&cell));
 		/* It may close the gap to the next one. */
 		if (d < x->ndir && continues(p, &x->dir[d].chunk->seg[i])) {

@@ -135,7 +135,7 @@ int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *er
 {
 	size_t room = (size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES;
 	_cleanup_free_ uint8_t *buf = malloc(room);
-	struct lsmt_sealed l;
+	struct lsmt_sealed l = { 0 };
 	XXH3_state_t x;
 	int64_t n;
 	int r = lsmt_sealed_open(fd, name, &l, err);
@@ -171,8 +171,8 @@ int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *er
 static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_pair *ret, uint64_t *index_size,
 		      struct err *err)
 {
-	struct lsmt_head d, x;
-	uint64_t size;
+	struct lsmt_head d = { 0 }, x = { 0 };
+	uint64_t size = 0;
 	int r = lsmt_check_fd(data_fd, true, name, &size, err);
 
 	if (r == 0)
@@ -208,7 +208,7 @@ static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_p
 int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret,
 			  struct err *err)
 {
-	uint64_t index_size;
+	uint64_t index_size = 0;
 	int r = pair_heads(data_fd, index_fd, name, ret, &index_size, err);
 
 	if (r < 0)
@@ -224,8 +224,8 @@ int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t 
 int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, lsmt_each *each, void *arg,
 		   struct lsmt_pair *ret, struct err *err)
 {
-	uint64_t index_size, data_size, data_end, sectors;
-	struct lsmt_pair p;
+	uint64_t index_size = 0, data_size = 0, data_end, sectors;
+	struct lsmt_pair p = { 0 };
 	bool whole = true;
 	int r = pair_heads(data_fd, index_fd, name, &p, &index_size, err);
 

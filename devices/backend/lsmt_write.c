@@ -281,10 +281,11 @@ int lsmt_pack_raw(int raw_fd, uint64_t size, int out_fd, const char *uuid, struc
 		r = check_empty(out_fd, "new layer", err);
 	if (r == 0)
 		r = set_uuids(&h, uuid, NULL, err);
-	if (r == 0 && !buf)
-		r = err_errno(err, -ENOMEM, "new layer");
-	if (r == 0)
-		r = lsmt_index_init(&k.index, size / PACK_UNIT + 1, err);
+	if (r < 0)
+		return r;
+	if (!buf)
+		return err_errno(err, -ENOMEM, "new layer");
+	r = lsmt_index_init(&k.index, size / PACK_UNIT + 1, err);
 	if (r < 0)
 		return r;
 	r = pack_all(&k, err);
