@@ -16,16 +16,16 @@ enum vcpu_item_kind {
 };
 
 struct vcpu_state_item {
+	const char *name;
+	unsigned long get, set;
+	enum vcpu_item_kind kind;
+	uint32_t size;
+	int capability;   /* 0: always there */
+	uint32_t chip;
 	uint16_t id;      /* on the wire, never reused */
 	uint8_t restore;  /* position in the order of restoring, counted apart for vCPUs and VM */
 	bool of_vm;
 	bool optional;    /* may be missing on either side */
-	enum vcpu_item_kind kind;
-	const char *name;
-	unsigned long get, set;
-	uint32_t size;
-	int capability;   /* 0: always there */
-	uint32_t chip;
 };
 
 /* In the order of saving. */
