@@ -65,7 +65,7 @@ static int write_record(struct launch *l, const struct restore_source *src, bool
 	m.disk = NULL;
 	m.ndisks = 0;
 	r = snapshot_record_set_disks(&m, &l->disks, err);
-	strcpy(m.parent_id, track ? src->snap.m.id : "");
+	snprintf(m.parent_id, sizeof(m.parent_id), "%s", track ? src->snap.m.id : "");
 	free(m.parent_path);
 	/* One without a name cannot be found again. */
 	bool named = src->snap.name[0] != '.';

@@ -39,7 +39,7 @@ static int add(struct snapshot_layers_disk *d, int fd, const char *file, const c
 
 	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own) };
 	snprintf(l->file, sizeof(l->file), "%s", file);
-	strcpy(l->digest, digest);
+	snprintf(l->digest, sizeof(l->digest), "%s", digest);
 	return 0;
 }
 
@@ -205,7 +205,7 @@ static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir
 		return r;
 	to->size = info.file_size;
 	to->index_hash = info.index_hash;
-	strcpy(to->digest, one->digest);
+	snprintf(to->digest, sizeof(to->digest), "%s", one->digest);
 	return to->digest[0] ? 0 : snapshot_digest_file(one->fd, one->file, to->digest, err);
 }
 
@@ -268,7 +268,7 @@ static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *ta
 		return err_set(err, -EINVAL, "the record of disk %zu does not fit", number);
 	d->layer = more;
 	for (size_t k = 0; k < d->nlayers; k++)
-		strcpy(d->layer[k].digest, taken->layer[k].digest);
+		snprintf(d->layer[k].digest, sizeof(d->layer[k].digest), "%s", taken->layer[k].digest);
 	for (int i = 0; i < n && d->nlayers < taken->nlayers; i++) {
 		char data[40], index[40];
 

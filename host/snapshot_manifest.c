@@ -174,12 +174,13 @@ static char *dump(const struct snapshot_manifest *m, const char *checksum, size_
 	json_t *o = format_body(m, checksum);
 	char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
 	char *line = NULL;
+	size_t len = text ? strlen(text) : 0;
 
 	json_decref(o);
-	if (text && (line = realloc(text, strlen(text) + 2))) {
+	if (text && (line = realloc(text, len + 2))) {
 		text = line;
-		strcat(text, "\n");
-		*ret_len = strlen(text);
+		memcpy(text + len, "\n", 2);
+		*ret_len = len + 1;
 	} else {
 		free(text);
 		text = NULL;

@@ -82,7 +82,7 @@ static int take_hex(const struct reader *rd, json_t *o, const char *where, const
 		return -EINVAL;
 	if (!is_hex(s) || (strlen(s) != len && !(optional && !*s)))
 		return wrong(rd, where, key, "is not a checksum or an id");
-	strcpy(ret, s);
+	snprintf(ret, len + 1, "%s", s);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static int take_disk(const struct reader *rd, json_t *o, size_t number, struct s
 		r = take_string(rd, o, where, "image", &d->image);
 	if (r == 0)
 		r = take_layers(rd, o, where, d);
-	return r < 0 ? r : check_disk(rd, where, d);
+	return r != 0 ? r : check_disk(rd, where, d);
 }
 
 static int take_disks(const struct reader *rd, json_t *o, struct snapshot_manifest *m)
@@ -288,7 +288,7 @@ static int take_cpu(const struct reader *rd, json_t *root, struct snapshot_manif
 		r = take_hex(rd, o, "cpu.", "features", SNAPSHOT_HASH_LEN, true, m->cpu.features);
 	if (r < 0)
 		return r;
-	strcpy(m->cpu.vendor, vendor);
+	snprintf(m->cpu.vendor, sizeof(m->cpu.vendor), "%s", vendor);
 	m->cpu.family = (uint32_t)family;
 	m->cpu.model = (uint32_t)model;
 	m->cpu.stepping = (uint32_t)stepping;

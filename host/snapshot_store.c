@@ -45,9 +45,8 @@ static int resolve(const char *name, char *out, size_t len, struct err *err)
 	int r;
 
 	if (strchr(name, '/')) {
-		if (strlen(name) >= len)
+		if ((size_t)snprintf(out, len, "%s", name) >= len)
 			return err_set(err, -ENAMETOOLONG, "snapshot '%.80s...': the path is too long", name);
-		strcpy(out, name);
 		return 0;
 	}
 	r = snapshot_name_check(name, err);
@@ -204,7 +203,7 @@ static int find_id(struct snapshot *s, const struct err *problem, void *arg)
 
 	if (problem || strcmp(s->m.id, want->id) != 0)
 		return 0;
-	strcpy(want->path, s->path);
+	snprintf(want->path, sizeof(want->path), "%s", s->path);
 	return 1;
 }
 
@@ -303,8 +302,10 @@ static int place(const char *to, struct snapshot_draft *d, struct err *err)
 
 	if (r < 0)
 		return r;
-	if (!to && strlen(path) + 3 < sizeof(path))
-		strcat(path, "/-");
+	size_t end = strlen(path);
+
+	if (!to && end + 3 < sizeof(path))
+		memcpy(path + end, "/-", 3);
 	for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';)
 		path[--n] = 0;
 	slash = strrchr(path, '/');
@@ -312,9 +313,9 @@ static int place(const char *to, struct snapshot_draft *d, struct err *err)
 		return err_set(err, -EINVAL, "'%s' is no name for a snapshot's directory", to);
 	if (strlen(slash + 1) > NAME_MAX || (size_t)(slash - path) >= sizeof(d->dir))
 		return err_set(err, -ENAMETOOLONG, "'%.80s...': the path is too long", path);
-	strcpy(d->name, slash + 1);
-	*slash = 0;
-	strcpy(d->dir, slash == path ? "/" : path);
+	memcpy(d->name, slash + 1, strlen(slash + 1) + 1);
+	slash[slash == path] = 0; /* of the root its slash stays */
+	memcpy(d->dir, path, strlen(path) + 1);
 	if (!to || !strchr(to, '/'))
 		r = file_make_dirs(d->dir, 0700, err);
 	if (r < 0)
@@ -324,7 +325,7 @@ static int place(const char *to, struct snapshot_draft *d, struct err *err)
 		return err_errno(err, -errno, "the directory for the snapshot, '%s'", d->dir);
 	if (strlen(path) >= sizeof(d->dir))
 		return err_set(err, -ENAMETOOLONG, "'%.80s...': the path is too long", path);
-	strcpy(d->dir, path);
+	memcpy(d->dir, path, strlen(path) + 1);
 	d->dir_fd = open(d->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return d->dir_fd < 0 ? err_errno(err, -errno, "open '%s'", d->dir) : 0;
 }

@@ -158,7 +158,7 @@ static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int
 		return err_set(err, -EPROTO, "the monitor gave the snapshot no id");
 	/* Where that one is only the record knows; a parent of another id is looked for in the store. */
 	if (strcmp(parent, t->m.parent_id) != 0) {
-		strcpy(t->m.parent_id, parent);
+		snprintf(t->m.parent_id, sizeof(t->m.parent_id), "%s", parent);
 		free(t->m.parent_path);
 		t->m.parent_path = strdup("");
 		if (t->diff)
@@ -177,7 +177,7 @@ static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int
 
 static int describe_files(struct snapshot_take *t, const int fd[3], struct err *err)
 {
-	struct stat st;
+	struct stat st = { 0 };
 	int r = snapshot_hash_file(fd[0], SNAPSHOT_STATE, &t->m.state.size, t->m.state.hash, err);
 
 	if (r == 0)
@@ -350,7 +350,7 @@ static int remember(struct vm_handle *vm, const struct snapshot_take *t, struct 
 		return r;
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
 	/* A later diff would be against this one, also when it has no name and will be gone: then none is possible. */
-	strcpy(m.parent_id, t->to ? t->m.id : "");
+	snprintf(m.parent_id, sizeof(m.parent_id), "%s", t->to ? t->m.id : "");
 	r = replace_string(&m.parent_path, t->to ? path : "", err);
 	if (r == 0)
 		r = snapshot_layers_remember(&m, &t->m, &vm->dir, err);
