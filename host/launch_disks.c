@@ -40,7 +40,7 @@ static int need_directory(struct launch *l, struct err *err)
 static int add_overlay(struct launch *l, const struct launch_options *o, struct err *err)
 {
 	struct snapshot_layer layer;
-	struct vm_disk *d;
+	struct vm_disk *d = NULL;
 	char path[PATH_MAX];
 	size_t number = l->disks.n;
 	int r = need_directory(l, err);
@@ -61,7 +61,7 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 
 static int add_cow(struct launch *l, const char *path, struct err *err)
 {
-	struct vm_disk *d;
+	struct vm_disk *d = NULL;
 	size_t number = l->disks.n;
 	int r = need_directory(l, err);
 

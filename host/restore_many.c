@@ -52,8 +52,10 @@ int restore_many(struct launch *l, size_t n, const struct restore_source *src, c
 	_cleanup_free_ bool *ready = calloc(n, sizeof(*ready));
 	struct restore_options one = *o;
 	char name[VMDIR_ID_MAX + 32];
-	int r = ready ? check_machine(err) : err_set(err, -ENOMEM, "out of memory");
+	int r = ready ? check_machine(err) : -ENOMEM;
 
+	if (!ready)
+		err_set(err, r, "out of memory");
 	/* Each step for all: monitors start, and guests settle, side by side. */
 	for (size_t i = 0; i < n && r == 0; i++)
 		r = get_shell(&l[i], src, o, g, &ready[i], err);

@@ -47,7 +47,7 @@ static int add_file(struct launch *l, const struct snapshot_disk *d, struct err 
 static int add_layers(struct launch *l, const struct restore_source *src, size_t number, struct err *err)
 {
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
-	struct vm_disk *d;
+	struct vm_disk *d = NULL;
 	char path[PATH_MAX + SNAPSHOT_FILE_NAME_MAX + 2];
 	int r = l->dir.disk_dir_fd >= 0 ? 0 : vmdir_create_disks(&l->dir, err);
 
@@ -76,7 +76,7 @@ static int make_disks(struct launch *l, const struct restore_source *src, struct
 static int describe_layers(struct launch *l, const struct restore_source *src, size_t number, struct err *err)
 {
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
-	struct vm_disk *d;
+	struct vm_disk *d = NULL;
 	int r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
 
 	for (size_t k = 0; k < from->nlayers && r == 0; k++)

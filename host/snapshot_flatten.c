@@ -7,6 +7,7 @@
  */
 #include "host/snapshot_flatten.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,11 +50,11 @@ static int take_layers(const struct snapshot *s, const struct snapshot_draft *d,
 static int id_of(const char *hex, struct ram_id *ret)
 {
 	for (int i = 0; i < RAM_ID_SIZE; i++) {
-		unsigned byte;
+		const char *digits = hex + 2 * (size_t)i;
 
-		if (sscanf(hex + 2 * i, "%2x", &byte) != 1)
+		if (!isxdigit((unsigned char)digits[0]) || !isxdigit((unsigned char)digits[1]))
 			return -EINVAL;
-		ret->b[i] = (uint8_t)byte;
+		ret->b[i] = (uint8_t)strtoul((char[]){ digits[0], digits[1], 0 }, NULL, 16);
 	}
 	return 0;
 }

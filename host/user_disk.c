@@ -7,6 +7,7 @@
  */
 #include "host/user_disk.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -108,12 +109,16 @@ int user_disk_check(const struct opt_strv *disks, bool with_image, struct err *e
 
 void user_disk_name_error(const struct opt_strv *disks, size_t first, struct err *err)
 {
-	char old[ERR_MAX];
-	size_t n;
-	int end = 0;
+	static const char prefix[] = "monitor: blk";
+	char old[ERR_MAX], *number = old + strlen(prefix), *end;
 
 	memcpy(old, err->text, sizeof(old));
-	if (sscanf(old, "monitor: blk%zu: %n", &n, &end) < 1 || !end || n < first || n - first >= disks->n)
+	if (strncmp(old, prefix, strlen(prefix)) != 0 || !isdigit((unsigned char)*number))
 		return;
-	err_set(err, err->code, "--disk '%s': %s", disks->v[n - first], old + end);
+	errno = 0;
+	unsigned long long n = strtoull(number, &end, 10);
+
+	if (errno || strncmp(end, ": ", 2) != 0 || n < first || n - first >= disks->n)
+		return;
+	err_set(err, err->code, "--disk '%s': %s", disks->v[n - first], end + 2);
 }

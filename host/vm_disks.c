@@ -279,7 +279,7 @@ int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uin
 
 int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct err *err)
 {
-	int fd[2];
+	int fd[2] = { -1, -1 };
 	int r = vm_disk_create_pair(disk_dir_fd, number, 0, v->d.size, fd, err);
 
 	if (r < 0)
@@ -378,6 +378,23 @@ static int by_number(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* What comes after the number is for the caller, who compares the whole name. */
+static bool generation_of(const char *name, size_t number, unsigned *ret)
+{
+	char prefix[40], *end;
+	size_t len = (size_t)snprintf(prefix, sizeof(prefix), "disk%zu-", number);
+
+	if (strncmp(name, prefix, len) != 0)
+		return false;
+	errno = 0;
+	unsigned long long n = strtoull(name + len, &end, 10);
+
+	if (errno || end == name + len || n > UINT_MAX)
+		return false;
+	*ret = (unsigned)n;
+	return true;
+}
+
 int vm_disk_generations(int disk_dir_fd, size_t number, unsigned ret[VM_DISK_GENERATIONS_MAX], struct err *err)
 {
 	int fd = openat(disk_dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
@@ -391,10 +408,9 @@ int vm_disk_generations(int disk_dir_fd, size_t number, unsigned ret[VM_DISK_GEN
 	}
 	for (struct dirent *e; (e = readdir(list));) {
 		char data[40], index[40];
-		size_t disk;
 		unsigned generation;
 
-		if (sscanf(e->d_name, "disk%zu-%u.data", &disk, &generation) != 2 || disk != number)
+		if (!generation_of(e->d_name, number, &generation))
 			continue;
 		vm_disk_pair_names(number, generation, data, index);
 		if (strcmp(e->d_name, data) != 0)
