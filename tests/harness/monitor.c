@@ -108,7 +108,7 @@ static void spawn(struct monitor *m, const char *const args[], int ready, int co
 	posix_spawn_file_actions_destroy(&actions);
 }
 
-static void connect_control(struct monitor *m)
+void monitor_connect(struct monitor *m)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 
@@ -135,7 +135,7 @@ void monitor_start(struct monitor *m, const char *work, const char *const args[]
 	if (fd_read_full(ready[0], line, 6) != 6)
 		fail_msg("coffer-vmm did not come to be ready");
 	close(ready[0]);
-	connect_control(m);
+	monitor_connect(m);
 }
 
 int monitor_request(struct monitor *m, enum control_op op, const uint64_t arg[4], const int *fds, size_t nfds,

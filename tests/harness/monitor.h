@@ -29,6 +29,7 @@ void monitor_require(void);
 void monitor_write_payload(const char *path, const void *code, size_t len);
 /* Start in a new directory below `work`, with these further arguments (NULL ends them), and wait until it says ready. */
 void monitor_start(struct monitor *m, const char *work, const char *const args[]);
+void monitor_connect(struct monitor *m); /* a new connection in m->control; monitor_start makes the first */
 /* One request; the reply's status. */
 int monitor_request(struct monitor *m, enum control_op op, const uint64_t arg[4], const int *fds, size_t nfds,
 		    struct control_reply *ret);

@@ -342,6 +342,30 @@ static void a_full_disk_leaves_the_guest_running(void **ctx)
 	restore(f, 1, 1, CONTROL_RESTORE_MAP);
 }
 
+/* The request to end comes while memory is still being copied, at the slowest level. */
+static void the_end_of_a_vm_waits_for_no_snapshot(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_SNAPSHOT), .seq = le32_make(1) };
+	struct monitor killer;
+
+	boot(f);
+	for (int k = 0; k < FILES; k++) {
+		char name[96];
+
+		snprintf(name, sizeof(name), "%s/file0.%d", f->work, k);
+		f->file[0][k] = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	}
+	f->nsnapshots = 1;
+	q.arg[1] = le64_make(RAM_LEVEL_MAX);
+	assert_int_equal(fd_send(f->vm.control, &q, sizeof(q), f->file[0], FILES), sizeof(q));
+	killer = f->vm;
+	monitor_connect(&killer);
+	assert_int_equal(monitor_request(&killer, CONTROL_KILL, NULL, NULL, 0, &f->reply), 0);
+	close(killer.control);
+	assert_int_equal(monitor_wait(&f->vm), VM_EXIT_BASE + VM_STOP_KILLED);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -360,6 +384,7 @@ int main(void)
 		T(damage_is_named_before_the_guest_runs),
 		T(parts_of_two_snapshots_are_refused),
 		T(a_full_disk_leaves_the_guest_running),
+		T(the_end_of_a_vm_waits_for_no_snapshot),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
