@@ -52,27 +52,16 @@ static void format_time(int64_t ms, char *out, size_t len)
 	strftime(out, len, "%Y-%m-%d %H:%M:%S", &tm);
 }
 
-/* Control characters, in UTF-8 also those of two bytes (U+0080 to U+009F). */
-static void make_printable(char *s)
-{
-	for (; s && *s; s++) {
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
-		if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0)
-			s[0] = s[1] = '?';
-	}
-}
-
 /* What the manifest's reader lets be any text. */
 static void make_texts_printable(struct snapshot_manifest *m)
 {
 	char *const texts[] = { m->version, m->parent_path, m->cmdline, m->cpu.vendor, m->kvm, m->image, m->kernel };
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		make_printable(texts[i]);
+		err_make_printable(texts[i]);
 	for (size_t i = 0; i < m->ndisks; i++) {
-		make_printable(m->disk[i].path);
-		make_printable(m->disk[i].image);
+		err_make_printable(m->disk[i].path);
+		err_make_printable(m->disk[i].image);
 	}
 }
 

@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static void make_printable(char *s)
+void err_make_printable(char *s)
 {
-	for (; *s; s++)
+	for (; s && *s; s++) {
 		if ((unsigned char)*s < 0x20 || *s == 0x7f)
 			*s = '?';
+		if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0)
+			s[0] = s[1] = '?';
+	}
 }
 
 int err_set(struct err *err, int code, const char *fmt, ...)
@@ -22,7 +25,7 @@ int err_set(struct err *err, int code, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof(err->text), fmt, ap);
 	va_end(ap);
-	make_printable(err->text);
+	err_make_printable(err->text);
 	return code;
 }
 
@@ -39,7 +42,7 @@ int err_errno(struct err *err, int code, const char *fmt, ...)
 	va_end(ap);
 	n = strlen(err->text);
 	snprintf(err->text + n, sizeof(err->text) - n, ": %s", strerror(-code));
-	make_printable(err->text);
+	err_make_printable(err->text);
 	return code;
 }
 
@@ -57,5 +60,5 @@ void err_prefix(struct err *err, const char *fmt, ...)
 	va_end(ap);
 	n = strlen(err->text);
 	snprintf(err->text + n, sizeof(err->text) - n, "%s", old);
-	make_printable(err->text);
+	err_make_printable(err->text);
 }

@@ -17,7 +17,7 @@ enum { ERR_MAX = 512 };
 
 struct err {
 	int code;           /* negative errno, 0 when unset */
-	char text[ERR_MAX]; /* one line, no newline, printable: control bytes are replaced by '?' */
+	char text[ERR_MAX]; /* one line, no newline, printable: control characters are replaced by '?' */
 };
 
 #define ERR_INIT ((struct err){ 0 })
@@ -27,6 +27,10 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 
 /* Set the text and append ": " and the message of `code`. */
 int err_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* Control characters become '?', in UTF-8 also those of two bytes (U+0080 to U+009F), so that no text from elsewhere
+ * can hide another from the terminal. NULL too. */
+void err_make_printable(char *s);
 
 /* Put words before the text that is there. It returns nothing: the caller has the code, also where err is NULL. */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -41,6 +41,15 @@ static void control_bytes_cannot_reach_a_terminal(void **s)
 	assert_string_equal(err.text, "name 'a??[2J'");
 }
 
+static void control_characters_of_two_bytes_cannot_either(void **s)
+{
+	(void)s;
+	struct err err = ERR_INIT;
+
+	err_set(&err, -EINVAL, "name '%s'", "\xc2\x9b" "2J\xc2\x80\xc2\xa0\xc3\x9b");
+	assert_string_equal(err.text, "name '??2J??\xc2\xa0\xc3\x9b'");
+}
+
 static void long_texts_are_cut_not_overrun(void **s)
 {
 	(void)s;
@@ -69,6 +78,7 @@ int main(void)
 		cmocka_unit_test(text_and_code_are_kept),
 		cmocka_unit_test(prefix_goes_in_front),
 		cmocka_unit_test(control_bytes_cannot_reach_a_terminal),
+		cmocka_unit_test(control_characters_of_two_bytes_cannot_either),
 		cmocka_unit_test(long_texts_are_cut_not_overrun),
 		cmocka_unit_test(without_an_object_the_code_passes),
 	};
