@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "host/cmd.h"
@@ -50,16 +49,6 @@ static const struct cmd_help help = {
 	.options = options,
 	.examples = "coffer fork work -n 10\ncoffer fork ready -n 100 --prefix task-",
 };
-
-static void more_descriptors(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
-		r.rlim_cur = r.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &r);
-	}
-}
 
 /* The draft, as a snapshot that is open. */
 static int as_snapshot(struct snapshot_take *t, struct snapshot *ret, struct err *err)
@@ -164,7 +153,6 @@ static int run(const char *name, const struct fork_options *o)
 
 	if (!l || !ids)
 		return cmd_failf("fork: out of memory");
-	more_descriptors();
 	if (guardian_start(&guardian, -1, &err) < 0)
 		return cmd_fail(&err);
 	int signal_fd = signals_open(&old, &err), r = signal_fd;

@@ -4,13 +4,15 @@
  *
  * Descriptors 0 to 2 are opened when the caller closed them, so that no socket or disk ever lands there: stdin then
  * reads as empty, and writing results to a closed stdout is an error, as it should be. SIGPIPE is ignored; commands
- * see EPIPE and decide.
+ * see EPIPE and decide. The soft limit of descriptors is raised to the hard one, also for the monitors, which
+ * inherit it: every layer of every disk takes one there, and every clone or shell several here.
  */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,9 +121,20 @@ static void open_standard_descriptors(void)
 			_exit(CMD_EXIT_FAILED);
 }
 
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	open_standard_descriptors();
+	raise_descriptor_limit();
 	signal(SIGPIPE, SIG_IGN);
 	if (argc < 2) {
 		print_overview(stderr);
