@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -62,6 +61,7 @@ struct slot {
 struct pool {
 	struct restore_source src;
 	struct restore_options o;
+	struct pool_request request; /* what a client of this snapshot sends */
 	struct guardian guardian;
 	struct lockdir run;
 	char name[64];
@@ -141,7 +141,7 @@ static bool is_ours(int sock)
 static void hand_over(struct pool *p, struct slot *s, int sock)
 {
 	struct launch *l = &s->l;
-	struct pool_reply reply = { .version = POOL_REPLY_VERSION, .pid = (uint32_t)l->pid,
+	struct pool_reply reply = { .version = POOL_VERSION, .pid = (uint32_t)l->pid,
 				    .has_disks = l->dir.disk_dir_fd >= 0,
 				    .has_image = l->image_fd >= 0 };
 	int fd[POOL_FDS] = { l->dir.fd, l->dir.lock_fd, l->pidfd };
@@ -165,7 +165,7 @@ static void serve(struct pool *p)
 {
 	_cleanup_close_ int sock = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
 
-	if (sock < 0 || !is_ours(sock))
+	if (sock < 0 || !is_ours(sock) || !pool_request_receive(sock, &p->request))
 		return;
 	for (size_t i = 0; i < p->n; i++)
 		if (p->slot[i].state == SLOT_READY) {
@@ -241,23 +241,20 @@ static int run(struct pool *p, struct err *err)
 static int open_pool(struct pool *p, const char *name, struct err *err)
 {
 	char path[PATH_MAX];
-	struct rlimit limit;
 	int r = restore_source_open(name, &p->src, err);
 
 	if (r == 0)
 		r = restore_source_check(&p->src, err);
 	if (r == 0)
 		r = doctor_require_kvm(err);
+	if (r == 0 && pool_request_make(&p->src.snap, &p->request) < 0)
+		r = err_set(err, -ENOMEM, "out of memory");
 	if (r == 0)
 		r = paths_runtime(path, sizeof(path), err);
 	if (r == 0)
 		r = lockdir_open(&p->run, path, err);
 	if (r < 0)
 		return r;
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-		limit.rlim_cur = limit.rlim_max;
-		setrlimit(RLIMIT_NOFILE, &limit);
-	}
 	vmdir_sweep(NULL, NULL, NULL);
 	pool_name(&p->src.snap, p->name);
 	r = lockdir_create(&p->run, p->name, &p->dir_fd, &p->lock_fd, err);

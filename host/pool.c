@@ -13,12 +13,34 @@
 #include "host/paths.h"
 #include "host/sock.h"
 #include "lib/fd.h"
-
-enum { POOL_MS = 300 };
+#include "lib/util.h"
 
 void pool_name(const struct snapshot *s, char out[64])
 {
 	snprintf(out, 64, "POOL-%s", s->m.id);
+}
+
+int pool_request_make(const struct snapshot *s, struct pool_request *ret)
+{
+	_cleanup_free_ char *text = snapshot_manifest_format(&s->m);
+	struct sha256_ctx hash;
+
+	if (!text)
+		return -ENOMEM;
+	*ret = (struct pool_request){ .version = POOL_VERSION };
+	sha256_init(&hash);
+	sha256_update(&hash, strlen(text), (const uint8_t *)text);
+	sha256_end_hex(&hash, ret->manifest);
+	return 0;
+}
+
+bool pool_request_receive(int sock, const struct pool_request *own)
+{
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	struct pool_request q;
+
+	return sock_poll(&p, 1, control_deadline(POOL_MS)) == 1 && recv(sock, &q, sizeof(q), MSG_DONTWAIT) == sizeof(q) &&
+	       q.version == own->version && !memcmp(q.manifest, own->manifest, sizeof(q.manifest));
 }
 
 static int connect_pool(const struct snapshot *s)
@@ -59,6 +81,7 @@ static void take_over(struct launch *l, const struct pool_reply *r, int *fd)
 int pool_take(struct launch *l, const struct restore_source *src, const struct restore_options *o)
 {
 	int fds[POOL_FDS];
+	struct pool_request request;
 	struct pool_reply reply;
 	size_t nfds = 0;
 
@@ -66,7 +89,8 @@ int pool_take(struct launch *l, const struct restore_source *src, const struct r
 		return 0;
 	_cleanup_close_ int sock = connect_pool(&src->snap);
 
-	if (sock < 0)
+	if (sock < 0 || pool_request_make(&src->snap, &request) < 0 ||
+	    fd_send(sock, &request, sizeof(request), NULL, 0) < 0)
 		return 0;
 	struct pollfd p = { .fd = sock, .events = POLLIN };
 
@@ -74,7 +98,7 @@ int pool_take(struct launch *l, const struct restore_source *src, const struct r
 		return 0;
 	ssize_t n = fd_recv(sock, &reply, sizeof(reply), fds, POOL_FDS, &nfds);
 
-	if (n != sizeof(reply) || reply.version != POOL_REPLY_VERSION ||
+	if (n != sizeof(reply) || reply.version != POOL_VERSION ||
 	    nfds != 3u + (reply.has_disks ? 2u : 0u) + (reply.has_image ? 1u : 0u)) {
 		for (size_t i = 0; n >= 0 && i < nfds; i++)
 			fd_close(fds[i]);
