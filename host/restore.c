@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -98,17 +99,23 @@ static int take_strings(struct launch *l, const struct snapshot_manifest *m, str
 /* ---- memory ---- */
 
 /* Pages in the order in which the first lazy restore wanted them: used from the second on. Without a cache it is
- * slower. */
+ * slower. The flock goes to the monitor with the descriptor: one records at a time, and an empty file that nobody holds
+ * is of one that died early. */
 static void open_order(const char *id, int *ret_in, int *ret_out)
 {
 	char dir[PATH_MAX - 64], path[PATH_MAX];
+	struct stat st;
 
 	*ret_in = *ret_out = -1;
 	if (file_cache_dir("order", dir, sizeof(dir), NULL) < 0)
 		return;
 	snprintf(path, sizeof(path), "%s/%s", dir, id);
-	*ret_out = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (*ret_out < 0)
+	_cleanup_close_ int out = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+
+	/* Its size counts only once it is locked. */
+	if (out >= 0 && flock(out, LOCK_EX | LOCK_NB) == 0 && fstat(out, &st) == 0 && st.st_size == 0)
+		*ret_out = TAKE_FD(out);
+	else
 		*ret_in = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -387,6 +389,29 @@ static void compressed_memory_is_not_mapped(void **s)
 	launch_end(&l, false, NULL);
 }
 
+/* The only one in the cache. */
+static int open_order_file(void)
+{
+	char path[300];
+	glob_t found;
+
+	snprintf(path, sizeof(path), "%s/*/coffer/order/*", home.path);
+	assert_int_equal(glob(path, 0, NULL, &found), 0);
+	int fd = open(found.gl_pathv[0], O_RDWR | O_CLOEXEC);
+
+	globfree(&found);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static void write_order(void)
+{
+	int fd = open_order_file();
+
+	assert_int_equal(fd_pwrite_full(fd, "\0\0\0\0", 4, 0), 0);
+	close(fd);
+}
+
 static void the_order_of_pages_is_recorded_once_and_then_used(void **s)
 {
 	struct restore_options o = { .id = "work", .keep = true, .mode = RESTORE_LAZY };
@@ -398,10 +423,46 @@ static void the_order_of_pages_is_recorded_once_and_then_used(void **s)
 	assert_int_equal(restore(&l, "one", &o, NULL), 0);
 	assert_string_equal(text_of(&l, "restored"), "mode 2 chain 1 flags 8, 4 descriptors\n");
 	launch_end(&l, false, NULL);
+	write_order();
 	launch_init(&l);
 	assert_int_equal(restore(&l, "one", &o, NULL), 0);
 	assert_string_equal(text_of(&l, "restored"), "mode 2 chain 1 flags 4, 4 descriptors\n");
 	launch_end(&l, false, NULL);
+}
+
+static void an_order_that_was_never_written_is_recorded_again(void **s)
+{
+	struct restore_options o = { .id = "work", .keep = true, .mode = RESTORE_LAZY };
+	struct launch l;
+
+	(void)s;
+	make_snapshot("one", 3, 0400);
+	for (int i = 0; i < 2; i++) {
+		launch_init(&l);
+		assert_int_equal(restore(&l, "one", &o, NULL), 0);
+		assert_string_equal(text_of(&l, "restored"), "mode 2 chain 1 flags 8, 4 descriptors\n");
+		launch_end(&l, false, NULL);
+	}
+}
+
+static void an_order_that_another_records_is_left_to_it(void **s)
+{
+	struct restore_options o = { .id = "work", .keep = true, .mode = RESTORE_LAZY };
+	struct launch l;
+
+	(void)s;
+	make_snapshot("one", 3, 0400);
+	launch_init(&l);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	launch_end(&l, false, NULL);
+	int fd = open_order_file();
+
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	launch_init(&l);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	assert_string_equal(text_of(&l, "restored"), "mode 2 chain 1 flags 4, 4 descriptors\n");
+	launch_end(&l, false, NULL);
+	close(fd);
 }
 
 static void a_layer_that_was_changed_is_refused(void **s)
@@ -440,6 +501,8 @@ int main(int argc, char **argv)
 		T(memory_that_others_can_write_is_not_mapped),
 		T(compressed_memory_is_not_mapped),
 		T(the_order_of_pages_is_recorded_once_and_then_used),
+		T(an_order_that_was_never_written_is_recorded_again),
+		T(an_order_that_another_records_is_left_to_it),
 		T(a_layer_that_was_changed_is_refused),
 	};
 
