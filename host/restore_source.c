@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "devices/backend/lsmt.h"
@@ -252,10 +251,8 @@ int restore_source_verify(const struct restore_source *src, struct progress *pro
 
 static bool userfaultfd_works(void)
 {
-	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	int fd = ram_lazy_open_uffd(NULL);
 
-	if (fd < 0)
-		fd = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
 	fd_close(fd);
 	return fd >= 0;
 }
