@@ -80,7 +80,7 @@ static int describe_layers(struct launch *l, const struct restore_source *src, s
 	int r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
 
 	for (size_t k = 0; k < from->nlayers && r == 0; k++)
-		r = vm_disk_describe_layer(d, number, l->dir.disk_dir_fd, src->snap.path, &from->layer[k], err);
+		r = vm_disk_describe_layer(d, number, &from->layer[k], err);
 	return r;
 }
 

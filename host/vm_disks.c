@@ -19,8 +19,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { SECTOR = 512, COPY_MAX = 64 << 20 /* bytes of a layer that is copied rather than referred to */,
-       COPY_STEP = 1 << 30 };
+enum { SECTOR = 512, COPY_STEP = 1 << 30 };
 
 /* ---- files ---- */
 
@@ -167,14 +166,13 @@ int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, str
 	return 0;
 }
 
-/* Where the layer is to be found as long as the VM lives: the name in its directory, or the path. */
-static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, uint64_t size, const char **ret,
-		      struct err *err)
+/* As long as the VM lives the layer is under this name in its directory, whatever becomes of the path: its next
+ * snapshot needs it. */
+static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, struct err *err)
 {
 	int r = vm_disk_link(*fd, path, dir_fd, name, err);
 
-	*ret = r > 0 ? name : path;
-	if (r != 0 || size > COPY_MAX)
+	if (r != 0)
 		return r < 0 ? r : 0;
 	int copy = vm_disk_copy(*fd, dir_fd, name, err);
 
@@ -182,7 +180,6 @@ static int keep_layer(int *fd, const char *path, int dir_fd, const char *name, u
 		return copy;
 	fd_close(*fd);
 	*fd = copy;
-	*ret = name;
 	return 0;
 }
 
@@ -218,26 +215,21 @@ int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd,
 		      const struct snapshot_layer *known, struct err *err)
 {
 	_cleanup_close_ int own = fd;
-	const char *where;
 	char name[40];
 
 	layer_name(number, v->d.nlayers, name);
-	int r = keep_layer(&own, path, disk_dir_fd, name, known->size, &where, err);
+	int r = keep_layer(&own, path, disk_dir_fd, name, err);
 
-	return r < 0 ? r : append(v, number, &own, where, known, err);
+	return r < 0 ? r : append(v, number, &own, name, known, err);
 }
 
-int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from,
-			   const struct snapshot_layer *known, struct err *err)
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err)
 {
-	char name[40], path[2 * PATH_MAX];
+	char name[40];
 	int none = -1;
 
 	layer_name(number, v->d.nlayers, name);
-	snprintf(path, sizeof(path), "%s/%s", from, known->file);
-	bool here = faccessat(disk_dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-
-	return append(v, number, &none, here ? name : path, known, err);
+	return append(v, number, &none, name, known, err);
 }
 
 void vm_disk_pair_names(size_t number, unsigned generation, char data[40], char index[40])

@@ -32,14 +32,12 @@ struct vm_disks {
 int vm_disks_add_file(struct vm_disks *v, const char *path, bool ro, const char *image, struct err *err);
 /* A stack without layers yet. `base`: a raw file below them, whose size it then has, or NULL. */
 int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, struct vm_disk **ret, struct err *err);
-/* Put one more layer on it: `fd` (taken over), which is the file `path`. It is linked into the VM's disk directory; or
- * copied if small; or else named by its path. `known`: what is known of it. */
+/* Put one more layer on it: `fd` (taken over), which is the file `path`. It is linked into the VM's disk directory, or
+ * copied where that is not possible. `known`: what is known of it. */
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 		      const struct snapshot_layer *known, struct err *err);
-/* The same when another process has done it: where it is now, without a descriptor. `from`: the snapshot's directory.
- * */
-int vm_disk_describe_layer(struct vm_disk *v, size_t number, int disk_dir_fd, const char *from,
-			   const struct snapshot_layer *known, struct err *err);
+/* The same when another process has done it, without a descriptor. */
+int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err);
 /* The writable pair above. */
 int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct err *err);
 /* Close all descriptors (the monitor has them), keep the description. */
