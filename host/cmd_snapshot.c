@@ -34,7 +34,7 @@ static const struct opt options[] = {
 		   "memory: zstd is smaller, none (the default) can be mapped and shared by many VMs"),
 	OPT_BOOL(struct take_options, stop, "stop", 0, "end the VM when the snapshot is complete"),
 	OPT_BOOL(struct take_options, freeze, "freeze", 0,
-		 "freeze the guest's root file system for that moment, not only flush it"),
+		 "nothing is written to the guest's root file system until all memory is saved: programs that write wait"),
 	OPT_BOOL(struct take_options, no_sync, "no-sync", 0, "do not flush the guest's file systems first"),
 	OPT_BOOL(struct take_options, json, "json", 0, "print a JSON object"),
 	CMD_OPT_HELP(struct take_options),
