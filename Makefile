@@ -90,9 +90,9 @@ $(LIBCORE) $(LIBVMM) $(LIBHOST) $(HARNESS):
 	$(AR) rcs $@ $^
 
 # The monitor is static: it starts in half the time without a dynamic linker, and needs no library in its jail. Sanitizers need one.
-VMM_LINK := $(if $(SANITIZE),,-static-pie)
+VMM_LINK := $(if $(SANITIZE),$(LDFLAGS),-static-pie $(filter-out -pie,$(LDFLAGS)))
 $(B)/coffer-vmm: $(B)/vmm/main.o $(LIBVMM) $(LIBCORE)
-	$(CC) $(LDFLAGS) $(VMM_LINK) -o $@ $^ $(if $(SANITIZE),$(call pkg,$(PKG_VMM)),$(shell pkg-config --static --libs $(PKG_VMM)))
+	$(CC) $(VMM_LINK) -o $@ $^ $(if $(SANITIZE),$(call pkg,$(PKG_VMM)),$(shell pkg-config --static --libs $(PKG_VMM)))
 $(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBVMM) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST) $(PKG_VMM))
 
