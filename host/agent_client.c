@@ -97,6 +97,14 @@ int agent_connect(int dirfd, uint32_t port, int signal_fd, uint64_t deadline_ms,
 	return 0;
 }
 
+/* An end that comes as a reset, or is noticed when something is sent, is the same to whoever reads of it. */
+static int transfer_failed(int code, const char *what, struct err *err)
+{
+	if (code == -ECONNRESET || code == -EPIPE)
+		return err_set(err, code, "the agent closed the connection");
+	return err_errno(err, code, "%s the agent", what);
+}
+
 int agent_fill(struct agent_conn *c, struct err *err)
 {
 	if (c->in_pos > 0) {
@@ -111,10 +119,10 @@ int agent_fill(struct agent_conn *c, struct err *err)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
 	if (n < 0)
-		return err_errno(err, -errno, "read from the agent");
+		return transfer_failed(-errno, "read from", err);
 	if (n == 0) {
 		c->eof = true;
-		return err_set(err, -ECONNRESET, "the agent closed the connection");
+		return transfer_failed(-ECONNRESET, "read from", err);
 	}
 	c->in_len += (size_t)n;
 	return (int)n;
@@ -399,7 +407,7 @@ int agent_flush_wait(struct agent_conn *c, uint64_t deadline_ms, struct err *err
 		int r = agent_flush(c);
 
 		if (r != 0)
-			return r < 0 ? err_errno(err, r, "send to the agent") : 0;
+			return r < 0 ? transfer_failed(r, "send to", err) : 0;
 		r = wait_for(c, POLLOUT, deadline_ms, err);
 		if (r < 0)
 			return r;
