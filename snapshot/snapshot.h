@@ -14,7 +14,7 @@
  *
  * What fails before CUT changed nothing; what fails after it leaves a VM that runs on with its new tops.
  *
- * Starting from one (load.c): the disks are attached, memory is mapped, filled or made to arrive, the machine's state is set,
+ * Starting from one (restore.c): the disks are attached, memory is mapped, filled or made to arrive, the machine's state is set,
  * the generation id renewed, and the VM runs.
  *
  * Threads: main, lead, and the workers that both use for memory; never two of these at the same memory work.
@@ -96,7 +96,7 @@ void snapshots_hooks(struct snapshots *s, struct control_snapshot_hooks *ret);
 /* The VM has stopped: wait for what is under way, free all. Accepts a zeroed one. Before machine_close. */
 void snapshots_finish(struct snapshots *s);
 
-/* ---- shared by take.c and load.c ---- */
+/* ---- shared by take.c and restore.c ---- */
 void snapshots_take_free(struct snapshots_take *t); /* what one holds */
 void snapshots_close_chain(struct snapshots *s);
 void snapshots_on_loaded(struct snapshots *s); /* main: memory is full, go on with the restore */
