@@ -26,10 +26,10 @@ done
 if [ -n "$missing" ]; then
 	if [ "$(id -u)" = 0 ]; then
 		root=
-	elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+	elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; then
 		root=sudo
 	else
-		die "not root and no sudo; as root: apt-get install$missing"
+		die "not root, and sudo does not help; as root: apt-get install$missing"
 	fi
 	echo "setup: installing$missing"
 	$root apt-get update -qq || die "apt-get update failed; is there a network?"
