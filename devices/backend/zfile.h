@@ -29,8 +29,8 @@ enum {
 	ZFILE_SPACE = 512,                    /* of header, of trailer */
 	ZFILE_BLOCK_MIN = 4 << 10,
 	ZFILE_BLOCK_MAX = 64 << 10,
-	ZFILE_STORED_MAX = ZFILE_BLOCK_MAX + 4096, /* bytes of one block in the file, its checksum included */
-	ZFILE_BLOCKS_MAX = 256 << 20,         /* 1 GiB of index; 1 TiB in blocks of 4 KiB */
+	ZFILE_STORED_MAX = ZFILE_BLOCK_MAX + 1024, /* bytes of one block in the file, its checksum included */
+	ZFILE_BLOCKS_MAX = 64 << 20,          /* 256 MiB of index: 256 GiB in blocks of 4 KiB, 4 TiB in blocks of 64 */
 };
 
 /* Where the bytes are. read_at is like pread: up to n bytes at `off`, fewer only at the source's end, or -errno. It is called
@@ -68,12 +68,15 @@ int zfile_open_fd(int fd, const char *name, struct zfile **ret, struct err *err)
 void zfile_close(struct zfile *z); /* NULL too */
 const struct zfile_info *zfile_info(const struct zfile *z);
 
-/* Buffers and decompression state for one thread, about 300 KiB, all of it allocated here. */
+/* Buffers and decompression state for one thread, about 350 KiB, all of it allocated here. It may outlive the files it
+ * was used for. */
 struct zfile_ctx;
 struct zfile_ctx *zfile_ctx_create(void); /* NULL: no memory */
 void zfile_ctx_destroy(struct zfile_ctx *c);
 
-/* Read [off, off + n) of the content, cut at its end: returns the bytes read, or -errno and buf is of no use. */
+/* Read [off, off + n) of the content, cut at its end: returns the bytes read, or -errno and buf is of no use. The block of
+ * which only a part was wanted last is kept in the context. buf must not be memory that others write meanwhile (a guest's):
+ * decompressors read what they wrote. */
 ssize_t zfile_pread(const struct zfile *z, struct zfile_ctx *c, void *buf, size_t n, uint64_t off);
 
 /* Bytes of the source (offsets as read_at has them) that hold the blocks of [off, off + n) of the content; n > 0, inside
@@ -92,9 +95,11 @@ struct zfile_options {
 	enum zfile_algo algo;
 	int level;           /* zstd 1..19, 0: 3; LZ4 1..12 (above 2: its slow mode), 0: 1 */
 	uint32_t block_size; /* a power of two, 0: ZFILE_BLOCK_DEFAULT */
-	unsigned threads;    /* that compress; 0: as many as there are CPUs; ZFILE_THREADS_MAX at most */
+	unsigned threads;    /* that compress; 0: as many as there are CPUs; ZFILE_THREADS_MAX at most; 1: the caller's own */
 };
-enum { ZFILE_BLOCK_DEFAULT = 64 << 10, ZFILE_THREADS_MAX = 64 };
+/* 32 KiB is the largest block that overlaybd's own readers take whatever is in it: theirs has room for 64 KiB of stored
+ * bytes, and a block that does not compress is a little longer than its content. */
+enum { ZFILE_BLOCK_DEFAULT = 32 << 10, ZFILE_THREADS_MAX = 64 };
 
 typedef int zfile_sink(void *ctx, const void *buf, size_t n); /* 0 or -errno; called by the thread that writes */
 
@@ -102,7 +107,8 @@ struct zfile_writer;
 int zfile_writer_open(const struct zfile_options *o, zfile_sink *sink, void *ctx, struct zfile_writer **ret,
 		      struct err *err);
 int zfile_writer_write(struct zfile_writer *w, const void *buf, size_t n, struct err *err);
-/* The last block, index and trailer. ret_size (may be NULL): bytes given to the sink. The writer is of no use then. */
+/* The last block, index and trailer. ret_size (may be NULL): bytes given to the sink. No content at all is -EINVAL: readers
+ * elsewhere take no empty file. The writer is of no use then, nor after any error. */
 int zfile_writer_finish(struct zfile_writer *w, uint64_t *ret_size, struct err *err);
 void zfile_writer_free(struct zfile_writer *w); /* NULL too; at any time */
 /* A sink for a descriptor that is written to in order. ctx: (void *)(intptr_t)fd. */
