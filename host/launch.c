@@ -54,6 +54,7 @@ static int find_image(struct launch *l, const char *image, struct err *err)
 		return err_set(err, -EINVAL, "image '%s' has no file system that Coffer can mount: it must be ext4, erofs or squashfs, without partitions",
 			       image);
 	l->image_fd = image_open(&l->image, err);
+	l->direct = launch_disks_direct(&l->image);
 	return l->image_fd < 0 ? l->image_fd : 0;
 }
 

@@ -3,7 +3,7 @@
  * From options to a guest that takes commands: what `coffer run` does before its command.
  *
  * In this order: the machine is checked (doctor.h), the image, kernel and initramfs are found, the VM's directory and
- * overlay disk are made, the monitor is started, the agent's ready line is awaited, the guest is configured (clock,
+ * disks are made, the monitor is started, the agent's ready line is awaited, the guest is configured (clock,
  * entropy, names). Whatever fails, launch_end removes all of it.
  *
  * The monitor holds copies of the descriptors that mean "in use": the locks of the VM's directories and of the image.
@@ -52,6 +52,7 @@ struct launch {
 	struct vmdir dir;
 	struct image image;      /* zeroed without one */
 	int image_fd;            /* its lock */
+	bool direct;             /* the guest writes it as it is, on one disk (launch_disks_direct) */
 	struct vm_disks disks;   /* until the monitor runs */
 	char kernel[PATH_MAX], initrd[PATH_MAX];
 	int ready_sock;          /* where the agent will connect */

@@ -144,9 +144,10 @@ int vm_disks_add_file(struct vm_disks *v, const char *path, bool ro, const char 
 	return r;
 }
 
-int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, struct vm_disk **ret, struct err *err)
+int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, const char *image, struct vm_disk **ret,
+			struct err *err)
 {
-	struct vm_disk *d = add(v, SNAPSHOT_DISK_LAYERS, base ? base : "", "", err);
+	struct vm_disk *d = add(v, SNAPSHOT_DISK_LAYERS, base ? base : "", image ? image : "", err);
 
 	if (!d)
 		return -ENOMEM;

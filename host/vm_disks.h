@@ -30,8 +30,10 @@ struct vm_disks {
 
 /* A file that is read in place (`ro`), or written. `image`: its name in the store, or NULL. */
 int vm_disks_add_file(struct vm_disks *v, const char *path, bool ro, const char *image, struct err *err);
-/* A stack without layers yet. `base`: a raw file below them, whose size it then has, or NULL. */
-int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, struct vm_disk **ret, struct err *err);
+/* A stack without layers yet. `base`: a raw file below them, or NULL; with size 0 the disk is as large as it is. `image`:
+ * the name in the store of the image it begins with, or NULL. */
+int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, const char *image, struct vm_disk **ret,
+			struct err *err);
 /* Put one more layer on it: `fd` (taken over), which is the file `path`. It is linked into the VM's disk directory, or
  * copied where that is not possible. `known`: what is known of it. */
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,

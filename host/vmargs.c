@@ -109,10 +109,12 @@ void vmargs_hostname(const char *id, char *out, size_t len)
 char *vmargs_cmdline(const struct launch *l, const struct launch_options *o)
 {
 	char host[VMDIR_ID_MAX + 1], *line = NULL;
+	const char *root = l->direct	       ? " coffer.root=/dev/vda rw" :
+			   l->image_fd >= 0 ? " coffer.root=/dev/vda coffer.overlay=/dev/vdb" :
+					      "";
 
 	vmargs_hostname(l->dir.id, host, sizeof(host));
-	if (asprintf(&line, "%s coffer.hostname=%s%s%s%s", base_cmdline, host,
-		     l->image_fd >= 0 ? " coffer.root=/dev/vda coffer.overlay=/dev/vdb" : "", o->append ? " " : "",
+	if (asprintf(&line, "%s coffer.hostname=%s%s%s%s", base_cmdline, host, root, o->append ? " " : "",
 		     o->append ? o->append : "") < 0)
 		return NULL;
 	return line;

@@ -46,6 +46,8 @@ void boot_parse_cmdline(const char *cmdline, struct boot_words *ret)
 			if (n > name && strncmp(p, words[i].name, name) == 0)
 				snprintf((char *)ret + words[i].offset, BOOT_WORD_MAX, "%.*s", (int)(n - name), p + name);
 		}
+		if (n == 2 && (memcmp(p, "rw", 2) == 0 || memcmp(p, "ro", 2) == 0))
+			ret->rw = p[1] == 'w';
 		p += n;
 		p += strspn(p, " \t\n");
 	}
@@ -114,7 +116,7 @@ static void mount_late(struct agent *a)
 	for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++)
 		if (symlink(links[i][0], links[i][1]) < 0 && errno != EEXIST)
 			agent_say(a, "make %s: %s", links[i][1], strerror(errno));
-	if (strcmp(a->overlay, "disk") != 0) /* on a disk /tmp is as private and has more room than memory */
+	if (a->writable_fd < 0) /* on a disk /tmp is as private and has more room than memory */
 		boot_mount(a, "tmpfs", "/tmp", MS_NOSUID | MS_NODEV, "mode=1777");
 }
 

@@ -12,6 +12,7 @@ enum { BOOT_WORD_MAX = 256 };
 
 struct boot_words { /* coffer.NAME=VALUE of the kernel command line; "" when absent */
 	char root[BOOT_WORD_MAX], overlay[BOOT_WORD_MAX], hostname[BOOT_WORD_MAX], machine_id[BOOT_WORD_MAX], init[BOOT_WORD_MAX];
+	bool rw; /* the words `rw` and `ro`: may the root disk be written? */
 };
 
 /* Pick the words out of a command line. Unknown ones are left alone, too long ones are cut and lead to an error later. */

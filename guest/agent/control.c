@@ -221,18 +221,55 @@ int control_thaw(struct handler *h)
 	return channel_answer_ok(&h->channel);
 }
 
+/* What /etc/machine-id has, or "": one that the guest has put there in another form is its own. */
+static void read_machine_id(char ret[REQUEST_MACHINE_ID + 1])
+{
+	char text[REQUEST_MACHINE_ID + 2];
+	_cleanup_close_ int fd = open("/etc/machine-id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n = fd < 0 ? -1 : fd_read_full(fd, text, sizeof(text));
+
+	ret[0] = '\0';
+	if (n == REQUEST_MACHINE_ID + 1 && text[REQUEST_MACHINE_ID] == '\n' &&
+	    strspn(text, "0123456789abcdef") == REQUEST_MACHINE_ID) {
+		memcpy(ret, text, REQUEST_MACHINE_ID);
+		ret[REQUEST_MACHINE_ID] = '\0';
+	}
+}
+
+static int freeze(struct handler *h, char id[REQUEST_MACHINE_ID + 1])
+{
+	id[0] = '\0';
+	if (h->request.anonymous)
+		read_machine_id(id);
+	/* An empty file means: an id is to be made at the next start. */
+	if (id[0] && truncate("/etc/machine-id", 0) < 0)
+		return err_errno(&h->err, -errno, "freeze: empty /etc/machine-id");
+	sync();
+	return ioctl(h->agent->writable_fd, FIFREEZE, 0) < 0 ? err_errno(&h->err, -errno, "freeze") : 0;
+}
+
+static void restore_machine_id(struct handler *h, const char *id)
+{
+	struct err why = ERR_INIT;
+
+	if (id[0] && control_write_machine_id("/etc", id, &why) < 0)
+		agent_say(h->agent, "%s", why.text);
+}
+
 /* Frozen for as long as the connection lives: a host that dies cannot leave the guest's disk frozen. */
 int control_freeze(struct handler *h)
 {
 	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
-	char byte;
+	char byte, id[REQUEST_MACHINE_ID + 1];
 	int rc = need_disk(h, "freeze");
 
 	if (rc < 0)
 		return rc;
-	sync();
-	if (ioctl(h->agent->writable_fd, FIFREEZE, 0) < 0)
-		return err_errno(&h->err, -errno, "freeze");
+	rc = freeze(h, id);
+	if (rc < 0) {
+		restore_machine_id(h, id);
+		return rc;
+	}
 	rc = channel_answer_ok(&h->channel);
 	while (rc == 0) {
 		ssize_t n;
@@ -245,6 +282,7 @@ int control_freeze(struct handler *h)
 	}
 	if (ioctl(h->agent->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
 		return err_errno(&h->err, -errno, "thaw");
+	restore_machine_id(h, id);
 	return 0;
 }
 

@@ -56,6 +56,7 @@ static const struct field fields[] = {
 	BOOL("mkdir", mkdir, OP(PUT)),
 	STRING(owner, OP(PUT)),
 	BOOL("keep_owner", keep_owner, OP(PUT)),
+	BOOL("anonymous", anonymous, OP(FREEZE)),
 	INT(clock_ns, 0, INT64_MAX, OP(CONFIGURE)),
 	STRING(hostname, OP(CONFIGURE)),
 	STRING(machine_id, OP(CONFIGURE)),

@@ -51,7 +51,7 @@ struct request {
 	int64_t clock_ns;
 
 	/* with their defaults when absent */
-	bool tty, stdin_open, detach, attach, mkdir, keep_owner, follow;
+	bool tty, stdin_open, detach, attach, mkdir, keep_owner, follow, anonymous;
 	int64_t rows, cols, timeout_ms, grace_ms, id, signal, resume, received;
 };
 

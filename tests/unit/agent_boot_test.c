@@ -52,6 +52,19 @@ static void similar_and_empty_words_are_left_alone(void **s)
 	assert_string_equal(w.root, "");
 }
 
+static void rw_and_ro_say_whether_the_root_may_be_written(void **s)
+{
+	struct boot_words w;
+
+	(void)s;
+	boot_parse_cmdline("ro coffer.root=/dev/vda rw", &w);
+	assert_true(w.rw);
+	boot_parse_cmdline("rw rwx ro", &w);
+	assert_false(w.rw);
+	boot_parse_cmdline("rw=1 xrw", &w);
+	assert_false(w.rw);
+}
+
 static void long_values_are_cut(void **s)
 {
 	char line[1024] = "coffer.hostname=";
@@ -126,6 +139,7 @@ int main(void)
 		cmocka_unit_test(words_are_picked_out),
 		cmocka_unit_test(the_last_of_several_counts),
 		cmocka_unit_test(similar_and_empty_words_are_left_alone),
+		cmocka_unit_test(rw_and_ro_say_whether_the_root_may_be_written),
 		cmocka_unit_test(long_values_are_cut),
 		cmocka_unit_test(a_root_without_etc_gets_one_for_the_machine_id),
 		cmocka_unit_test(an_etc_that_cannot_be_made_is_named),

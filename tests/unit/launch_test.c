@@ -20,6 +20,7 @@
 #include "host/launch_disks.h"
 #include "host/snapshot_record.h"
 #include "host/vmargs.h"
+#include "lib/le.h"
 #include "lib/util.h"
 #include "tests/harness/home.h"
 
@@ -215,6 +216,55 @@ static void an_image_and_its_overlay_are_the_first_two_disks(void **s)
 	launch_end(&l, false, NULL);
 }
 
+static void an_ext4_image_is_one_disk_with_a_top_of_its_own(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vmargs *a;
+	char expected[300];
+
+	(void)s;
+	prepare_disks(&l, &o);
+	strcpy(l.image.path, make_file("img,1"));
+	strcpy(l.image.name, "debian");
+	l.image.size = MIB(70) + 4096;
+	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
+	l.direct = true;
+	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
+	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	/* as large as the image, which is more than --overlay-size */
+	snprintf(expected, sizeof(expected), "blk,backend=layers,size=%llu,cache=unsafe,base=%d,top=%d:%d",
+		 (unsigned long long)MIB(71), l.disks.disk[0]->base_fd, l.disks.disk[0]->top_data_fd, l.disks.disk[0]->top_index_fd);
+	assert_string_equal(disk(a, 0), expected);
+	assert_string_equal(l.disks.disk[0]->d.image, "debian");
+	assert_non_null(strstr(disk(a, 1), "/own"));
+	assert_int_equal(l.first_user_disk, 1);
+	vmargs_free(a);
+	launch_end(&l, false, NULL);
+}
+
+static void only_an_ext4_that_can_be_written_is_one_disk(void **s)
+{
+	static uint8_t b[2048];
+	struct image image = { .format = IMAGE_FORMAT_EXT4 };
+	FILE *f;
+
+	(void)s;
+	strcpy(image.path, make_file("ext4"));
+	for (uint32_t features = 0; features <= 0x1000; features += 0x1000) {
+		le32_store(b + 1024 + 100, 0x46b | features);
+		f = fopen(image.path, "we");
+		assert_non_null(f);
+		assert_int_equal(fwrite(b, 1, sizeof(b), f), sizeof(b));
+		fclose(f);
+		assert_int_equal(launch_disks_direct(&image), features == 0);
+	}
+	le32_store(b + 1024 + 100, 0);
+	image.format = IMAGE_FORMAT_EROFS;
+	assert_false(launch_disks_direct(&image));
+}
+
 static void a_disk_of_the_user_s_may_be_read_only(void **s)
 {
 	struct launch l;
@@ -384,6 +434,11 @@ static void the_kernel_s_command_line_carries_names_and_roots(void **s)
 	assert_non_null(strstr(line, " coffer.root=/dev/vda coffer.overlay=/dev/vdb"));
 	assert_string_equal(line + strlen(line) - strlen(" loglevel=7 x=y"), " loglevel=7 x=y");
 	free(line);
+	l.direct = true;
+	line = vmargs_cmdline(&l, &o);
+	assert_non_null(strstr(line, " coffer.root=/dev/vda rw loglevel"));
+	assert_null(strstr(line, "overlay"));
+	free(line);
 }
 
 static void a_command_line_that_is_too_long_names_append(void **s)
@@ -425,6 +480,8 @@ int main(void)
 		T(what_is_no_kernel_and_no_initrd_is_said_in_the_same_words),
 		T(the_monitor_gets_what_was_asked_for),
 		T(an_image_and_its_overlay_are_the_first_two_disks),
+		T(an_ext4_image_is_one_disk_with_a_top_of_its_own),
+		T(only_an_ext4_that_can_be_written_is_one_disk),
 		T(a_disk_of_the_user_s_may_be_read_only),
 		T(as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image),
 		T(more_than_fits_is_an_error_and_exactly_what_fits_is_not),

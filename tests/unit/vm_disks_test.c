@@ -33,7 +33,7 @@ static void a_large_layer_that_cannot_be_linked_is_copied(void **state)
 	assert_int_equal(fd_pwrite_full(fd, "x", 1, MIB(65) - 1), 0);
 	snprintf(from, sizeof(from), "%s/source", dir);
 	assert_int_equal(unlink(from), 0);
-	assert_int_equal(vm_disks_add_layers(&v, MIB(128), NULL, &d, NULL), 0);
+	assert_int_equal(vm_disks_add_layers(&v, MIB(128), NULL, NULL, &d, NULL), 0);
 	assert_int_equal(vm_disk_add_layer(d, 0, dir_fd, fd, from, &known, NULL), 0);
 	assert_string_equal(d->d.layer[0].file, "disk0-base0.lsmt");
 	vm_disks_finish(&v);
