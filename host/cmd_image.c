@@ -28,7 +28,7 @@ struct build_options {
 static const struct opt build_table[] = {
 	OPT_STRING(struct build_options, name, "name", 'n', "NAME", "name of the image (for debian: debian)"),
 	OPT_SIZE(struct build_options, size, "size", 0, "SIZE", MIB(1), EXT4_SIZE_MAX, 1,
-		 "size of the file system, 4G for instance; what it needs when not given. Free space takes no disk"),
+		 "size of the file system; 16G when not given. Free space takes no disk"),
 	OPT_BOOL(struct build_options, replace, "replace", 0, "put it in the place of an image of that name"),
 	OPT_BOOL(struct build_options, root_owner, "root-owner", 0, "let everything belong to root, whatever the source says"),
 	OPT_STRING(struct build_options, suite, "suite", 0, "NAME", "debian: the release; bookworm when not given"),
@@ -133,7 +133,7 @@ static int print_json(const struct image_entry *list, size_t n)
 		else
 			o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "name", e->image.name, "path", e->image.path,
 				      "format", image_format_name(e->image.format), "size", (json_int_t)e->image.size, "disk",
-				      (json_int_t)e->disk, "sha256", e->image.sha256, "created", when, "source",
+				      (json_int_t)e->disk, "id", e->image.id, "created", when, "source",
 				      e->image.source);
 		if (o == NULL || json_array_append_new(array, o) < 0)
 			return cmd_failf("image ls: '%s' cannot be shown as JSON", e->image.name);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names and manifests of images, and resolving one for a VM.
+ * Names of images, and resolving one for a VM. Manifests: image_manifest.c.
  *
- * Trust: names come from the command line and become path components, so they have a strict form. A manifest is a file
- * of the user's own, yet parsed as hostile: its size, every string and every list have limits, and unknown members are ignored.
- * The disk's contents are not looked at beyond the magic numbers of file systems.
+ * Trust: names come from the command line and become path components, so they have a strict form. Of a disk that is given
+ * as a path nothing is looked at but the magic numbers of file systems; layers are judged by whoever reads them.
  */
 #include "host/image.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +16,6 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "host/file.h"
 #include "host/image_store.h"
@@ -26,7 +23,7 @@
 #include "lib/le.h"
 #include "lib/util.h"
 
-enum { MANIFEST_VERSION = 1, STRING_MAX = 32 << 10, SECTOR = 512 };
+enum { SECTOR = 512 };
 
 static const char *const format_names[] = {
 	[IMAGE_FORMAT_UNKNOWN] = "raw",
@@ -38,6 +35,17 @@ static const char *const format_names[] = {
 const char *image_format_name(enum image_format format)
 {
 	return (size_t)format < ARRAY_SIZE(format_names) ? format_names[format] : "raw";
+}
+
+int image_format_parse(const char *text, enum image_format *ret)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(format_names); i++) {
+		if (strcmp(text, format_names[i]) == 0) {
+			*ret = (enum image_format)i;
+			return 0;
+		}
+	}
+	return -EINVAL;
 }
 
 int image_name_check(const char *name, struct err *err)
@@ -59,6 +67,14 @@ static void free_strings(char **v)
 	free(v);
 }
 
+void image_layer_finish(struct image_layer *layer)
+{
+	free(layer->file);
+	free(layer->url);
+	free(layer->message);
+	*layer = (struct image_layer){ 0 };
+}
+
 void image_finish(struct image *image)
 {
 	if (image == NULL)
@@ -67,175 +83,10 @@ void image_finish(struct image *image)
 	free(image->cwd);
 	free_strings(image->env);
 	free_strings(image->cmd);
+	for (size_t k = 0; k < image->nlayers; k++)
+		image_layer_finish(&image->layer[k]);
+	free(image->layer);
 	*image = (struct image){ 0 };
-}
-
-/* ---- manifest ---- */
-
-static int get_string(const json_t *o, const char *key, size_t max, bool required, const char **ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-
-	*ret = NULL;
-	if ((v == NULL || json_is_null(v)) && !required)
-		return 0;
-	if (!json_is_string(v) || json_string_length(v) > max)
-		return err_set(err, -EINVAL, "manifest: \"%s\" is not a string of at most %zu bytes", key, max);
-	*ret = json_string_value(v);
-	return 0;
-}
-
-static int copy_string(const json_t *o, const char *key, char **ret, struct err *err)
-{
-	const char *s;
-	int r = get_string(o, key, STRING_MAX, false, &s, err);
-
-	if (r < 0 || s == NULL)
-		return r;
-	*ret = strdup(s);
-	return *ret == NULL ? err_set(err, -ENOMEM, "manifest: no memory") : 0;
-}
-
-static int copy_strings(const json_t *o, const char *key, char ***ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-	size_t n = json_array_size(v);
-
-	if (v == NULL || json_is_null(v))
-		return 0;
-	if (!json_is_array(v) || n > IMAGE_ENV_MAX)
-		return err_set(err, -EINVAL, "manifest: \"%s\" is not an array of at most %d strings", key, IMAGE_ENV_MAX);
-	*ret = calloc(n + 1, sizeof(**ret));
-	if (*ret == NULL)
-		return err_set(err, -ENOMEM, "manifest: no memory");
-	for (size_t i = 0; i < n; i++) {
-		const json_t *e = json_array_get(v, i);
-
-		if (!json_is_string(e) || json_string_length(e) > STRING_MAX)
-			return err_set(err, -EINVAL, "manifest: \"%s\" is not an array of strings", key);
-		(*ret)[i] = strdup(json_string_value(e));
-		if ((*ret)[i] == NULL)
-			return err_set(err, -ENOMEM, "manifest: no memory");
-	}
-	return 0;
-}
-
-static int parse_format(const char *s, enum image_format *ret)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(format_names); i++) {
-		if (strcmp(s, format_names[i]) == 0) {
-			*ret = (enum image_format)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
-}
-
-static int parse_object(const json_t *o, struct image *image, struct err *err)
-{
-	const char *created, *format, *sha256, *source;
-	struct tm tm = { 0 };
-	int r;
-
-	if (json_integer_value(json_object_get(o, "version")) != MANIFEST_VERSION)
-		return err_set(err, -EINVAL, "manifest: \"version\" is not %d: the image is from another release, build it again",
-			       MANIFEST_VERSION);
-	r = get_string(o, "format", 16, true, &format, err);
-	if (r == 0 && parse_format(format, &image->format) < 0)
-		r = err_set(err, -EINVAL, "manifest: \"format\" is '%.16s', which is not known", format);
-	if (r == 0)
-		r = get_string(o, "created", 32, true, &created, err);
-	if (r == 0) {
-		const char *end = strptime(created, "%Y-%m-%dT%H:%M:%SZ", &tm);
-
-		if (end == NULL || *end != '\0')
-			return err_set(err, -EINVAL, "manifest: \"created\" is '%.32s', not a time", created);
-		image->created = timegm(&tm);
-	}
-	if (r == 0)
-		r = get_string(o, "source", IMAGE_SOURCE_MAX, false, &source, err);
-	if (r == 0)
-		snprintf(image->source, sizeof(image->source), "%s", source != NULL ? source : "");
-	if (r == 0)
-		r = get_string(o, "sha256", IMAGE_SHA256_LEN, true, &sha256, err);
-	if (r == 0) {
-		if (strlen(sha256) != IMAGE_SHA256_LEN || sha256[strspn(sha256, "0123456789abcdef")] != '\0')
-			return err_set(err, -EINVAL, "manifest: \"sha256\" is not 64 hexadecimal digits");
-		memcpy(image->sha256, sha256, IMAGE_SHA256_LEN + 1);
-	}
-	if (r == 0) {
-		const json_t *size = json_object_get(o, "size");
-
-		if (!json_is_integer(size) || json_integer_value(size) <= 0 || json_integer_value(size) % SECTOR != 0)
-			return err_set(err, -EINVAL, "manifest: \"size\" is not a number of bytes in whole sectors");
-		image->size = (uint64_t)json_integer_value(size);
-	}
-	if (r == 0)
-		r = copy_string(o, "user", &image->user, err);
-	if (r == 0)
-		r = copy_string(o, "cwd", &image->cwd, err);
-	if (r == 0)
-		r = copy_strings(o, "env", &image->env, err);
-	if (r == 0)
-		r = copy_strings(o, "cmd", &image->cmd, err);
-	return r;
-}
-
-int image_manifest_parse(const char *text, size_t len, struct image *ret, struct err *err)
-{
-	struct image image = { 0 };
-	json_error_t e;
-	json_t *o;
-	int r;
-
-	if (len > IMAGE_MANIFEST_MAX)
-		return err_set(err, -EFBIG, "manifest: %zu bytes; at most %d are taken", len, IMAGE_MANIFEST_MAX);
-	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
-	if (o == NULL)
-		return err_set(err, -EINVAL, "manifest: line %d: %s", e.line, e.text);
-	r = json_is_object(o) ? parse_object(o, &image, err) : err_set(err, -EINVAL, "manifest: not an object");
-	json_decref(o);
-	if (r < 0) {
-		image_finish(&image);
-		return r;
-	}
-	*ret = image;
-	return 0;
-}
-
-static json_t *strings_to_json(char *const *v)
-{
-	json_t *a = v == NULL ? json_null() : json_array();
-
-	for (; a != NULL && v != NULL && *v != NULL; v++)
-		json_array_append_new(a, json_string(*v));
-	return a;
-}
-
-static json_t *string_to_json(const char *s)
-{
-	return s == NULL ? json_null() : json_string(s);
-}
-
-char *image_manifest_format(const struct image *image)
-{
-	time_t created = (time_t)image->created;
-	char when[32];
-	struct tm tm;
-	json_t *o;
-	char *text;
-
-	gmtime_r(&created, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	o = json_pack("{s:i, s:s, s:s, s:s, s:I, s:s, s:s, s:o, s:o, s:o, s:o}", "version", MANIFEST_VERSION, "name", image->name,
-		      "created", when, "source", image->source, "size", (json_int_t)image->size, "sha256", image->sha256,
-		      "format", image_format_name(image->format), "user", string_to_json(image->user), "cwd",
-		      string_to_json(image->cwd), "env", strings_to_json(image->env), "cmd", strings_to_json(image->cmd));
-	if (o == NULL)
-		return NULL;
-	text = json_dumps(o, JSON_INDENT(2));
-	json_decref(o);
-	return text;
 }
 
 /* ---- resolving ---- */
@@ -292,11 +143,31 @@ static int open_disk(const char *path, struct image *image, struct err *err)
 	return 0;
 }
 
+static int check_layers(const struct image *image, struct err *err)
+{
+	for (size_t k = 0; k < image->nlayers; k++) {
+		const struct image_layer *l = &image->layer[k];
+		char path[PATH_MAX + IMAGE_FILE_MAX + 2];
+		struct stat st;
+
+		if (l->file == NULL)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", image->path, l->file);
+		if (lstat(path, &st) < 0)
+			return err_set(err, -EINVAL, "it is damaged: layer %zu, '%s': %s: build it again", k + 1, path,
+				       strerror(errno));
+		if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != l->bytes)
+			return err_set(err, -EINVAL, "it is damaged: layer %zu, '%s', is no file of %llu bytes: build it again", k + 1,
+				       path, (unsigned long long)l->bytes);
+	}
+	return 0;
+}
+
 static int resolve_name(const struct image_store *s, const char *name, struct image *image, struct err *err)
 {
 	char path[PATH_MAX];
 	_cleanup_free_ uint8_t *text = NULL;
-	struct image disk = { 0 };
+	_cleanup_free_ char *absolute = NULL;
 	size_t len;
 	int r = image_name_check(name, err);
 
@@ -314,19 +185,17 @@ static int resolve_name(const struct image_store *s, const char *name, struct im
 		return err_set(err, r, "there is no image '%s': see 'coffer image ls', or make it with 'coffer image build'", name);
 	if (r == 0)
 		r = image_manifest_parse((const char *)text, len, image, err);
-	if (r < 0)
-		return err_prefix(err, "image '%s': ", name), r;
-	snprintf(path, sizeof(path), "%s/%s/" IMAGE_ROOTFS, s->images, name);
-	r = open_disk(path, &disk, err);
-	if (r < 0)
-		return err_prefix(err, "image '%s': ", name), r;
-	if (disk.size != image->size || disk.format != image->format)
-		return err_set(err, -EINVAL, "image '%s' is damaged: the manifest says %s of %llu bytes, the file is %s of %llu: build it again",
-			       name, image_format_name(image->format), (unsigned long long)image->size,
-			       image_format_name(disk.format), (unsigned long long)disk.size);
-	snprintf(image->name, sizeof(image->name), "%s", name);
-	memcpy(image->path, disk.path, sizeof(image->path));
-	return 0;
+	if (r == 0) {
+		absolute = realpath(path, NULL);
+		if (absolute == NULL || strlen(absolute) >= sizeof(image->path))
+			r = err_errno(err, absolute == NULL ? -errno : -ENAMETOOLONG, "'%s'", path);
+	}
+	if (r == 0) {
+		strcpy(image->path, absolute);
+		snprintf(image->name, sizeof(image->name), "%s", name);
+		r = check_layers(image, err);
+	}
+	return r < 0 ? err_prefix(err, "image '%s': ", name), r : 0;
 }
 
 int image_store_resolve(const struct image_store *s, const char *name_or_path, struct image *ret, struct err *err)
@@ -351,22 +220,48 @@ int image_resolve(const char *name_or_path, struct image *ret, struct err *err)
 
 int image_open(const struct image *image, struct err *err)
 {
-	_cleanup_close_ int fd = open(image->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char path[PATH_MAX + sizeof(IMAGE_MANIFEST) + 1];
+
+	snprintf(path, sizeof(path), "%s%s", image->path, image->name[0] != '\0' ? "/" IMAGE_MANIFEST : "");
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 
 	if (fd < 0)
-		return err_errno(err, -errno, "image: open '%s'", image->path);
+		return err_errno(err, -errno, "image: open '%s'", path);
 	/* Whoever removes an image holds the exclusive lock only for the length of a rename. */
 	while (flock(fd, LOCK_SH) < 0)
 		if (errno != EINTR)
-			return err_errno(err, -errno, "image: lock '%s'", image->path);
+			return err_errno(err, -errno, "image: lock '%s'", path);
 	if (fstat(fd, &st) < 0)
-		return err_errno(err, -errno, "image: stat '%s'", image->path);
+		return err_errno(err, -errno, "image: stat '%s'", path);
 	if (image->name[0] != '\0') {
 		struct stat there;
 
-		if (stat(image->path, &there) < 0 || there.st_ino != st.st_ino || there.st_dev != st.st_dev)
+		if (stat(path, &there) < 0 || there.st_ino != st.st_ino || there.st_dev != st.st_dev)
 			return err_set(err, -EBUSY, "image '%s' was removed or replaced just now: repeat", image->name);
 	}
+	return TAKE_FD(fd);
+}
+
+int image_layer_open(const struct image *image, size_t k, char *ret_path, struct err *err)
+{
+	const struct image_layer *l = &image->layer[k];
+	char path[PATH_MAX + IMAGE_FILE_MAX + 2];
+	struct stat st;
+
+	if (l->file == NULL)
+		return err_set(err, -EREMOTE, "image '%s': layer %zu is remote, at %s", image->name, k + 1, l->url);
+	snprintf(path, sizeof(path), "%s/%s", image->path, l->file);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_errno(err, -errno, "image '%s': layer %zu: open '%s'", image->name, k + 1, path);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != l->bytes)
+		return err_set(err, -EINVAL, "image '%s' is damaged: layer %zu, '%s', is no file of %llu bytes: build it again",
+			       image->name, k + 1, path, (unsigned long long)l->bytes);
+	if (ret_path != NULL && strlen(path) >= PATH_MAX)
+		return err_set(err, -ENAMETOOLONG, "image '%s': '%.80s...'", image->name, path);
+	if (ret_path != NULL)
+		strcpy(ret_path, path);
 	return TAKE_FD(fd);
 }

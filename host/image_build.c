@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Building an image: source -> tree of metadata -> ext4 -> store.
+ * Building an image: source -> tree of metadata -> ext4 -> layer -> store.
+ *
+ * The file system is as large as a disk shall be that programs are installed on (its size costs nothing: what is not
+ * written is not there), and becomes one sealed layer with the blocks that have contents.
  *
  * No step needs root or a user namespace, but mmdebstrap's own: owners, devices and attributes go from the source into the
  * file system without existing on the host. A compressed archive, or one from stdin, is first unpacked into a file in the
@@ -18,12 +21,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "devices/backend/lsmt.h"
 #include "host/ext4_write.h"
 #include "host/fstree_source.h"
 #include "host/image_debian.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+
+#define DISK "disk" /* the file system, in the work directory */
 
 struct compression {
 	const char *magic;
@@ -169,6 +175,29 @@ static int read_source(const struct image_build_options *o, const struct image_d
 	return r;
 }
 
+/* The file system in the draft becomes the image's layer. */
+static int add_layer(struct image_draft *d, struct image *image, struct progress *p, struct err *err)
+{
+	_cleanup_close_ int raw = openat(d->fd, DISK, O_RDONLY | O_CLOEXEC), fd = -1;
+	struct image_layer facts;
+	struct stat st;
+	int r;
+
+	if (raw < 0 || fstat(raw, &st) < 0)
+		return err_errno(err, -errno, "open '%s/" DISK "'", d->path);
+	progress_stage(p, "packing the layer");
+	fd = open_work_file(d, "layer", err);
+	if (fd < 0)
+		return fd;
+	r = lsmt_pack_raw(raw, (uint64_t)st.st_size, fd, NULL, err);
+	if (r < 0)
+		return r;
+	unlinkat(d->fd, DISK, 0);
+	progress_stage(p, "computing the checksums");
+	r = image_layer_measure(fd, "the new layer", false, &facts, &image->size, p, err);
+	return r < 0 ? r : image_draft_add_layer(d, fd, "layer", &facts, err);
+}
+
 static int build_in(struct image_draft *d, const struct image_build_options *o, struct image *image, struct progress *p,
 		    struct err *note, struct err *err)
 {
@@ -187,14 +216,17 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 		if (o->root_owner)
 			give_to_root(&tree);
 		progress_stage(p, "writing the file system");
-		snprintf(path, sizeof(path), "%s/" IMAGE_ROOTFS, d->path);
+		if (options.size == 0)
+			options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * ext4_size_of(&tree));
+		snprintf(path, sizeof(path), "%s/" DISK, d->path);
 		r = ext4_write(&tree, &source, path, &options, p, err);
 	}
 	fstree_finish(&tree);
 	if (r < 0)
 		return r;
 	image->format = IMAGE_FORMAT_EXT4;
-	return image_draft_publish(d, image, o->replace, p, err);
+	r = add_layer(d, image, p, err);
+	return r < 0 ? r : image_draft_publish(d, image, o->replace, p, err);
 }
 
 /* Find out before the work rather than after it; publishing decides. */

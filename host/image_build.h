@@ -9,11 +9,12 @@
 #include "lib/opt.h"
 
 #define IMAGE_DEBIAN "debian"
+#define IMAGE_BUILD_SIZE (16ull << 30)
 
 struct image_build_options {
 	const char *source;      /* "debian", a directory, a tar (also compressed), or "-": a tar from stdin */
 	const char *name;        /* NULL: "debian" for that */
-	uint64_t size;           /* bytes of the file system; 0: what it needs */
+	uint64_t size;           /* bytes of the file system; 0: IMAGE_BUILD_SIZE, or twice the need when that is more */
 	bool replace;            /* an image of that name */
 	bool root_owner;         /* everything belongs to 0:0, whatever the source says */
 

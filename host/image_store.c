@@ -14,13 +14,10 @@
 #include <time.h>
 
 #include "host/file.h"
-#include "host/sha256.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { LIST_MAX = 4096, HASH_BUFFER = 1 << 20 };
-
-#define NEW_IMAGE "image" /* in the work directory, while it is being published */
+enum { LIST_MAX = 4096 };
 
 int image_store_init(struct image_store *s, const char *base, struct err *err)
 {
@@ -74,49 +71,17 @@ void image_draft_end(struct image_draft *d)
 {
 	if (d->lock_fd >= 0)
 		lockdir_remove(&d->builds, d->id, d->lock_fd, NULL);
+	for (size_t k = 0; k < d->nlayers; k++)
+		image_layer_finish(&d->layer[k]);
+	free(d->layer);
+	d->layer = NULL;
+	d->nlayers = 0;
 	d->lock_fd = fd_close(d->lock_fd);
 	d->fd = fd_close(d->fd);
 	lockdir_close(&d->builds);
 }
 
-/* Holes are hashed without being read. */
-static int hash_content(struct sha256_ctx *s, int fd, uint64_t size, struct progress *p, struct err *err)
-{
-	_cleanup_free_ uint8_t *buffer = malloc(HASH_BUFFER), *zeros = calloc(1, HASH_BUFFER);
-
-	if (buffer == NULL || zeros == NULL)
-		return err_set(err, -ENOMEM, "no memory for the checksum");
-	for (uint64_t at = 0; at < size;) {
-		off_t next = lseek(fd, (off_t)at, SEEK_DATA);
-		uint64_t data = next < 0 ? (errno == ENXIO ? size : at) : (uint64_t)next;
-		size_t want = (size_t)MIN((uint64_t)HASH_BUFFER, (data > at ? MIN(data, size) : size) - at);
-		ssize_t n = data > at ? (ssize_t)want : fd_pread_full(fd, buffer, want, (off_t)at);
-		int r;
-
-		if (n < 0 || (size_t)n != want)
-			return err_errno(err, n < 0 ? (int)n : -EIO, "read the new image");
-		sha256_update(s, want, data > at ? zeros : buffer);
-		at += want;
-		r = progress_bytes(p, at, size, err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
-static int hash_file(int fd, uint64_t size, char hex[SHA256_HEX_SIZE], struct progress *p, struct err *err)
-{
-	struct sha256_ctx s;
-
-	sha256_init(&s);
-	int r = hash_content(&s, fd, size, p, err);
-
-	if (r == 0)
-		sha256_end_hex(&s, hex);
-	return r;
-}
-
-/* Take the exclusive lock of an image, so that no VM uses or begins to use it. *ret_fd is -1 when it has no disk.
+/* Take the exclusive lock of an image, so that no VM uses or begins to use it. *ret_fd is -1 when it has no manifest.
  * -ENOENT when there is no such image. */
 static int lock_image(int images, const char *name, int *ret_fd, struct err *err)
 {
@@ -128,7 +93,7 @@ static int lock_image(int images, const char *name, int *ret_fd, struct err *err
 		return errno == ENOENT || errno == ENOTDIR ? /* a stray file is no image */
 			       err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
 			       err_errno(err, -errno, "image '%s'", name);
-	fd = openat(dir, IMAGE_ROOTFS, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	fd = openat(dir, IMAGE_MANIFEST, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
@@ -145,7 +110,7 @@ static int put_in_place(struct image_draft *d, int images, const char *name, boo
 	int r;
 
 	/* A directory does not replace one that has contents, so this is also right for two builds at once. */
-	if (renameat(d->fd, NEW_IMAGE, images, name) == 0)
+	if (renameat(d->fd, IMAGE_DRAFT_DIR, images, name) == 0)
 		return 0;
 	if (errno != EEXIST && errno != ENOTEMPTY)
 		return err_errno(err, -errno, "rename the new image to '%s/%s'", d->store->images, name);
@@ -154,43 +119,34 @@ static int put_in_place(struct image_draft *d, int images, const char *name, boo
 	r = lock_image(images, name, &old_lock, err);
 	if (r < 0)
 		return r;
-	if (renameat2(d->fd, NEW_IMAGE, images, name, RENAME_EXCHANGE) == 0)
+	if (renameat2(d->fd, IMAGE_DRAFT_DIR, images, name, RENAME_EXCHANGE) == 0)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return err_errno(err, -errno, "exchange '%s/%s' with the new image", d->store->images, name);
 	/* A file system without exchange: for a moment there is no image of that name. */
-	if (renameat(images, name, d->fd, "old") < 0 || renameat(d->fd, NEW_IMAGE, images, name) < 0)
+	if (renameat(images, name, d->fd, "old") < 0 || renameat(d->fd, IMAGE_DRAFT_DIR, images, name) < 0)
 		return err_errno(err, -errno, "replace '%s/%s'", d->store->images, name);
 	return 0;
 }
 
-static int seal(struct image_draft *d, struct image *image, struct progress *progress, struct err *err)
+/* The manifest, and all of it on disk. */
+static int finish_image(struct image_draft *d, struct image *image, struct err *err)
 {
-	_cleanup_close_ int fd = openat(d->fd, IMAGE_ROOTFS, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	char path[PATH_MAX];
 	char *manifest;
-	struct stat st;
 	int r;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_errno(err, -errno, "the new " IMAGE_ROOTFS);
-	image->size = (uint64_t)st.st_size;
 	image->created = time(NULL);
-	progress_stage(progress, "computing the checksum");
-	r = hash_file(fd, image->size, image->sha256, progress, err);
-	if (r < 0)
-		return r;
-	progress_stage(progress, "writing to disk");
-	if (fchmod(fd, 0444) < 0 || fsync(fd) < 0)
-		return err_errno(err, -errno, "sync the new " IMAGE_ROOTFS);
-	if (mkdirat(d->fd, NEW_IMAGE, 0755) < 0 ||
-	    renameat(d->fd, IMAGE_ROOTFS, d->fd, NEW_IMAGE "/" IMAGE_ROOTFS) < 0)
-		return err_errno(err, -errno, "'%s/" NEW_IMAGE "'", d->path);
+	image_id_compute(image, image->id);
 	manifest = image_manifest_format(image);
 	if (manifest == NULL)
 		return err_set(err, -EINVAL, "the manifest cannot be written: a name or default is not UTF-8");
-	snprintf(path, sizeof(path), "%s/" NEW_IMAGE "/" IMAGE_MANIFEST, d->path);
-	r = file_write_atomic(path, manifest, strlen(manifest), 0444, true, err);
+	snprintf(path, sizeof(path), "%s/" IMAGE_DRAFT_DIR "/" IMAGE_MANIFEST, d->path);
+	if (strlen(manifest) > IMAGE_MANIFEST_MAX)
+		r = err_set(err, -E2BIG, "the manifest would have %zu bytes; at most %d are taken: shorten defaults or messages",
+			    strlen(manifest), IMAGE_MANIFEST_MAX);
+	else
+		r = file_write_atomic(path, manifest, strlen(manifest), 0444, true, err);
 	free(manifest);
 	return r;
 }
@@ -200,8 +156,16 @@ int image_draft_publish(struct image_draft *d, struct image *image, bool replace
 	_cleanup_close_ int images = -1;
 	int r = image_name_check(image->name, err);
 
-	if (r == 0)
-		r = seal(d, image, progress, err);
+	if (r == 0 && d->nlayers == 0)
+		r = err_set(err, -EINVAL, "an image without layers");
+	if (r < 0)
+		return r;
+	progress_stage(progress, "writing to disk");
+	image->layer = d->layer;
+	image->nlayers = d->nlayers;
+	d->layer = NULL;
+	d->nlayers = 0;
+	r = finish_image(d, image, err);
 	if (r < 0)
 		return r;
 	images = open(d->store->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -245,6 +209,20 @@ static int compare_entries(const void *a, const void *b)
 	return strcmp(((const struct image_entry *)a)->image.name, ((const struct image_entry *)b)->image.name);
 }
 
+static void measure(struct image_entry *e)
+{
+	for (size_t k = 0; k < e->image.nlayers; k++) {
+		char path[PATH_MAX + IMAGE_FILE_MAX + 2];
+		struct stat st;
+
+		if (e->image.layer[k].file == NULL)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", e->image.path, e->image.layer[k].file);
+		if (lstat(path, &st) == 0)
+			e->disk += (uint64_t)st.st_blocks * 512;
+	}
+}
+
 int image_store_list(const struct image_store *s, struct image_entry **ret, size_t *ret_n, struct err *err)
 {
 	struct image_entry *list = NULL;
@@ -258,7 +236,6 @@ int image_store_list(const struct image_store *s, struct image_entry **ret, size
 		return errno == ENOENT ? 0 : err_errno(err, -errno, "open '%s'", s->images);
 	while (n < LIST_MAX && (e = readdir(dir)) != NULL) {
 		struct image_entry *entry;
-		struct stat st;
 
 		if (e->d_name[0] == '.')
 			continue;
@@ -277,9 +254,8 @@ int image_store_list(const struct image_store *s, struct image_entry **ret, size
 		entry = &list[n++];
 		*entry = (struct image_entry){ .problem = ERR_INIT };
 		if (image_name_check(e->d_name, &entry->problem) == 0 &&
-		    image_store_resolve(s, e->d_name, &entry->image, &entry->problem) == 0 &&
-		    stat(entry->image.path, &st) == 0)
-			entry->disk = (uint64_t)st.st_blocks * 512;
+		    image_store_resolve(s, e->d_name, &entry->image, &entry->problem) == 0)
+			measure(entry);
 		snprintf(entry->image.name, sizeof(entry->image.name), "%.*s", IMAGE_NAME_MAX, e->d_name);
 	}
 	closedir(dir);

@@ -12,7 +12,6 @@
 #include "host/user_disk.h"
 #include "host/vmargs.h"
 #include "lib/fd.h"
-#include "lib/le.h"
 #include "lib/util.h"
 
 static uint64_t overlay_size(const struct launch_options *o)
@@ -20,27 +19,12 @@ static uint64_t overlay_size(const struct launch_options *o)
 	return ALIGN_UP(o->overlay_size ? o->overlay_size : (uint64_t)OVERLAY_DISK_DEFAULT, MIB(1));
 }
 
-/* Features of ext4 that are in the way of writing only, by what Linux 5.10 can write: beyond these it mounts read-only. */
-static bool is_writable(const char *path)
-{
-	enum { SUPER = 1024, RO_COMPAT = SUPER + 0x64, WRITABLE = 0x1a77f };
-	uint8_t b[SUPER + 1024];
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-	return fd >= 0 && fd_pread_full(fd, b, sizeof(b), 0) == sizeof(b) && !(le32_load(b + RO_COMPAT) & ~(uint32_t)WRITABLE);
-}
-
-bool launch_disks_direct(const struct image *image)
-{
-	return image->format == IMAGE_FORMAT_EXT4 && is_writable(image->path);
-}
-
 int launch_disks_prepare(const struct launch *l, const struct launch_options *o, struct err *err)
 {
 	char path[PATH_MAX];
 	struct snapshot_layer layer;
 
-	if (l->image_fd < 0 || l->direct)
+	if (l->image_fd < 0)
 		return 0;
 	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
 
@@ -62,7 +46,7 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 	int r = need_directory(l, err);
 
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, overlay_size(o), NULL, NULL, &d, err);
+		r = vm_disks_add_layers(&l->disks, overlay_size(o), NULL, &d, err);
 	if (r < 0)
 		return r;
 	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
@@ -75,21 +59,35 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 	return r;
 }
 
-/* The image with a layer of the VM's own above it. */
-static int add_root(struct launch *l, const struct launch_options *o, struct err *err)
+/* The image: a file that is read, or its layers; below an empty one, so that snapshots treat it like any disk of layers. */
+static int add_image(struct launch *l, struct err *err)
 {
+	const struct image *image = &l->image;
 	struct vm_disk *d = NULL;
-	size_t number = l->disks.n;
-	uint64_t size = MAX(ALIGN_UP(l->image.size, MIB(1)), overlay_size(o));
-	int r = need_directory(l, err);
+	size_t number = l->disks.n, k = 0;
+	char path[PATH_MAX];
+	int r;
 
+	if (image->nlayers == 0)
+		return vm_disks_add_file(&l->disks, image->path, true, image->name, err);
+	r = need_directory(l, err);
+	if (r == 0 && image->layer[0].raw) {
+		int fd = image_layer_open(image, k++, path, err);
+
+		fd_close(fd);
+		r = fd < 0 ? fd : 0;
+	}
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, size, l->image.path, l->image.name, &d, err);
-	if (r == 0)
-		r = vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
-	if (r < 0)
-		err_prefix(err, "root disk in %s/%s: ", l->dir.disks.path, l->dir.id);
-	return r;
+		r = vm_disks_add_layers(&l->disks, image->size, k > 0 ? path : NULL, &d, err);
+	for (; k < image->nlayers && r == 0; k++) {
+		const struct image_layer *from = &image->layer[k];
+		struct snapshot_layer layer = { .size = from->bytes, .index_hash = from->index_hash };
+		int fd = image_layer_open(image, k, path, err);
+
+		memcpy(layer.digest, from->xxh, sizeof(layer.digest));
+		r = fd < 0 ? fd : vm_disk_add_layer(d, number, l->dir.disk_dir_fd, fd, path, &layer, err);
+	}
+	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
 }
 
 static int add_cow(struct launch *l, const char *path, struct err *err)
@@ -99,7 +97,7 @@ static int add_cow(struct launch *l, const char *path, struct err *err)
 	int r = need_directory(l, err);
 
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, 0, path, NULL, &d, err);
+		r = vm_disks_add_layers(&l->disks, 0, path, &d, err);
 	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
 }
 
@@ -121,10 +119,8 @@ int launch_disks_make(struct launch *l, const struct launch_options *o, struct e
 {
 	int r = 0;
 
-	if (l->direct) {
-		r = add_root(l, o, err);
-	} else if (l->image_fd >= 0) {
-		r = vm_disks_add_file(&l->disks, l->image.path, true, l->image.name, err);
+	if (l->image_fd >= 0) {
+		r = add_image(l, err);
 		if (r == 0)
 			r = add_overlay(l, o, err);
 	}

@@ -31,25 +31,9 @@ enum { SHELL_READY_MS = 60000, ATTACH_MS = 60000 };
 
 /* ---- disks ---- */
 
-/* Where the file outside the snapshot is that this disk needs. An image is found by its name, and held. */
-static int find_outside(struct launch *l, const struct snapshot_disk *d, const char **ret, struct err *err)
-{
-	*ret = d->path;
-	if (*d->path && *d->image && l->image_fd < 0 && image_resolve(d->image, &l->image, NULL) == 0) {
-		l->image_fd = image_open(&l->image, err);
-		if (l->image_fd < 0)
-			return l->image_fd;
-		*ret = l->image.path;
-	}
-	return 0;
-}
-
 static int add_file(struct launch *l, const struct snapshot_disk *d, struct err *err)
 {
-	const char *path;
-	int r = find_outside(l, d, &path, err);
-
-	return r < 0 ? r : vm_disks_add_file(&l->disks, path, true, d->image, err);
+	return vm_disks_add_file(&l->disks, d->path, true, d->image, err);
 }
 
 static int add_layers(struct launch *l, const struct restore_source *src, size_t number, struct err *err)
@@ -57,13 +41,10 @@ static int add_layers(struct launch *l, const struct restore_source *src, size_t
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
 	struct vm_disk *d = NULL;
 	char path[PATH_MAX + SNAPSHOT_FILE_NAME_MAX + 2];
-	const char *base;
 	int r = l->dir.disk_dir_fd >= 0 ? 0 : vmdir_create_disks(&l->dir, err);
 
 	if (r == 0)
-		r = find_outside(l, from, &base, err);
-	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, from->size, *base ? base : NULL, from->image, &d, err);
+		r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
 	for (size_t k = 0; k < from->nlayers && r == 0; k++) {
 		int fd = snapshot_open_file(&src->snap, from->layer[k].file, from->layer[k].size, err);
 
@@ -88,24 +69,10 @@ static int describe_layers(struct launch *l, const struct restore_source *src, s
 {
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
 	struct vm_disk *d = NULL;
-	struct image image = { 0 };
-	bool found = *from->path && *from->image && image_resolve(from->image, &image, NULL) == 0;
-	const char *base = found ? image.path : from->path;
-	int r = vm_disks_add_layers(&l->disks, from->size, *base ? base : NULL, from->image, &d, err);
+	int r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
 
-	image_finish(&image);
 	for (size_t k = 0; k < from->nlayers && r == 0; k++)
 		r = vm_disk_describe_layer(d, number, &from->layer[k], err);
-	return r;
-}
-
-static int describe_file(struct launch *l, const struct snapshot_disk *d, struct err *err)
-{
-	struct image image = { 0 };
-	bool found = *d->image && image_resolve(d->image, &image, NULL) == 0;
-	int r = vm_disks_add_file(&l->disks, found ? image.path : d->path, true, d->image, err);
-
-	image_finish(&image);
 	return r;
 }
 
@@ -115,7 +82,7 @@ int restore_shell_describe(struct launch *l, const struct restore_source *src, s
 	int r = 0;
 
 	for (size_t i = 0; i < m->ndisks && r == 0; i++)
-		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? describe_layers(l, src, i, err) : describe_file(l, &m->disk[i], err);
+		r = m->disk[i].kind == SNAPSHOT_DISK_LAYERS ? describe_layers(l, src, i, err) : add_file(l, &m->disk[i], err);
 	return r;
 }
 

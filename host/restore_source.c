@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "devices/backend/lsmt.h"
-#include "host/image.h"
 #include "host/restore.h"
 #include "host/snapshot_host.h"
 #include "host/vm_disks.h"
@@ -107,15 +106,11 @@ void restore_source_close(struct restore_source *src)
 
 static int check_outside(const struct snapshot *s, const struct snapshot_disk *d, struct err *err)
 {
-	struct image image = { 0 };
 	const char *path = d->path;
 	int64_t mtime;
 	uint64_t size;
 	int r = 0;
 
-	/* An image is found by its name too: the store may have moved. */
-	if (*d->image && image_resolve(d->image, &image, NULL) == 0)
-		path = image.path;
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0 && *d->image)
@@ -133,7 +128,6 @@ static int check_outside(const struct snapshot *s, const struct snapshot_disk *d
 		r = err_set(err, -ESTALE,
 			    "snapshot '%s' needs %s '%s' as it was then; it has been changed since: the guest's file system would not fit",
 			    s->name, *d->image ? "the image" : "the disk", *d->image ? d->image : path);
-	image_finish(&image);
 	return r;
 }
 

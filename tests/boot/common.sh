@@ -3,6 +3,7 @@
 # What boot tests share; sourced, not run. The runner sets COFFER, B, T, TOP and XDG_RUNTIME_DIR (tests/run says how).
 #
 #   need_image          IMAGE: a small root with busybox, built once and kept in the cache
+#   raw_image FILE      the same as a file, a disk without layers
 #   run ARGS...         coffer run with that image and little memory
 #   need_vm             VM: the name of a running VM. In the lab all tests share one, since a boot takes long there and the
 #                       lab ends with it; on a real machine each has its own, which ends with the test
@@ -48,7 +49,7 @@ until_true() {
 need_image() {
 	busybox=$(command -v busybox) || skip "no busybox: install busybox-static"
 	export XDG_DATA_HOME="$cache/boot-tests"
-	IMAGE=busybox-$(cat "$busybox" "$TOP/tests/boot/common.sh" "$TOP/host/ext4_write.c" | sha256sum | cut -c1-16)
+	IMAGE=busybox-$(cat "$busybox" "$TOP/tests/boot/common.sh" "$TOP/host/ext4_write.c" "$TOP/host/image_manifest.c" | sha256sum | cut -c1-16)
 	mkdir -p "$XDG_DATA_HOME"
 	exec 9>"$XDG_DATA_HOME/lock"
 	flock 9
@@ -56,8 +57,8 @@ need_image() {
 	exec 9>&-
 }
 
-build_image() {
-	root=$T/root
+make_root() {
+	root=$1
 	for dir in bin dev etc proc root run sys tmp usr/bin var; do
 		mkdir -p "$root/$dir"
 	done
@@ -68,6 +69,17 @@ build_image() {
 	printf 'root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n' >"$root/etc/passwd"
 	printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
 	chmod 1777 "$root/tmp"
+}
+
+raw_image() {
+	make_root "$T/root"
+	mke2fs -q -F -t ext4 -E root_owner=0:0 -d "$T/root" "$1" 64M
+	chmod 644 "$1"
+	rm -rf "$T/root"
+}
+
+build_image() {
+	make_root "$T/root"
 	"$COFFER" image build "$root" --name "$IMAGE" --root-owner >&2
 	rm -rf "$root"
 }

@@ -70,7 +70,16 @@ static void manifest(const uint8_t *data, size_t size)
 	FUZZ_REQUIRE(text != NULL);
 	FUZZ_REQUIRE(image_manifest_parse(text, strlen(text), &again, NULL) == 0);
 	FUZZ_REQUIRE(again.size == image.size && again.format == image.format && again.created == image.created);
-	FUZZ_REQUIRE(strcmp(again.sha256, image.sha256) == 0 && strcmp(again.source, image.source) == 0);
+	FUZZ_REQUIRE(strcmp(again.id, image.id) == 0 && strcmp(again.source, image.source) == 0);
+	FUZZ_REQUIRE(image.nlayers >= 1 && image.nlayers <= IMAGE_LAYERS_MAX && again.nlayers == image.nlayers);
+	for (size_t k = 0; k < image.nlayers; k++) {
+		const struct image_layer *a = &image.layer[k], *b = &again.layer[k];
+
+		FUZZ_REQUIRE((a->file == NULL) != (a->url == NULL) && (a->file == NULL || strchr(a->file, '/') == NULL));
+		FUZZ_REQUIRE(!a->raw || (k == 0 && a->bytes <= image.size));
+		FUZZ_REQUIRE(a->raw == b->raw && a->bytes == b->bytes && a->index_hash == b->index_hash &&
+			     a->created == b->created && strcmp(a->sha256, b->sha256) == 0 && strcmp(a->xxh, b->xxh) == 0);
+	}
 	free(text);
 	image_finish(&image);
 	image_finish(&again);

@@ -20,6 +20,7 @@
 
 #include "host/file.h"
 #include "host/image_build.h"
+#include "host/image_export.h"
 #include "lib/fd.h"
 #include "lib/tar.h"
 #include "lib/util.h"
@@ -27,7 +28,7 @@
 struct fixture {
 	char base[64];
 	char source[96]; /* directory or archive to build from */
-	char image[192]; /* rootfs.img of "one" */
+	char image[192]; /* the disk of "one", unpacked */
 	struct image_store store;
 	struct err err;
 
@@ -44,7 +45,7 @@ static int set_up(void **state)
 	assert_non_null(mkdtemp(f->base));
 	assert_int_equal(image_store_init(&f->store, f->base, &f->err), 0);
 	snprintf(f->source, sizeof(f->source), "%s/source", f->base);
-	snprintf(f->image, sizeof(f->image), "%s/images/one/" IMAGE_ROOTFS, f->base);
+	snprintf(f->image, sizeof(f->image), "%s/disk", f->base);
 	f->tar = -1;
 	*state = f;
 	return 0;
@@ -157,12 +158,30 @@ static void run(const char *format, ...)
 
 /* ---- building and looking ---- */
 
+/* The image's disk as a file, for e2fsprogs. */
+static void unpack_disk(struct fixture *f)
+{
+	_cleanup_close_ int fd = open(f->image, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	struct image image;
+
+	assert_true(fd >= 0);
+	assert_int_equal(image_store_resolve(&f->store, "one", &image, &f->err), 0);
+	if (image_export_raw(&image, fd, NULL, &f->err) < 0)
+		fail_msg("%s", f->err.text);
+	image_finish(&image);
+}
+
 static int build_with(struct fixture *f, struct image_build_options o)
 {
+	int r;
+
 	o.source = f->source;
 	o.name = "one";
 	f->err = ERR_INIT;
-	return image_build(&f->store, &o, NULL, NULL, &f->err);
+	r = image_build(&f->store, &o, NULL, NULL, &f->err);
+	if (r == 0)
+		unpack_disk(f);
+	return r;
 }
 
 static int build(struct fixture *f)
@@ -647,6 +666,26 @@ static void size_is_as_asked(void **state)
 	assert_true(st.st_blocks * 512 < (off_t)MIB(8));
 }
 
+static void size_costs_nothing_but_its_number(void **state)
+{
+	struct fixture *f = *state;
+	struct image small, large;
+
+	open_tar(f);
+	put_file(f, "f", "x");
+	end_tar(f);
+	assert_int_equal(build_with(f, (struct image_build_options){ .size = MIB(64) }), 0);
+	assert_int_equal(image_store_resolve(&f->store, "one", &small, &f->err), 0);
+	assert_int_equal(build_with(f, (struct image_build_options){ .replace = true }), 0);
+	check_fs(f);
+	assert_int_equal(image_store_resolve(&f->store, "one", &large, &f->err), 0);
+	assert_int_equal(large.size, IMAGE_BUILD_SIZE);
+	assert_int_equal(large.nlayers, 1);
+	assert_true(large.layer[0].bytes < small.layer[0].bytes + KIB(256));
+	image_finish(&small);
+	image_finish(&large);
+}
+
 static void size_that_is_too_small_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -709,6 +748,7 @@ int main(void)
 		TEST(last_of_two_members_counts),
 		TEST(lost_and_found_is_a_directory),
 		TEST(size_is_as_asked),
+		TEST(size_costs_nothing_but_its_number),
 		TEST(size_that_is_too_small_is_refused),
 		TEST(default_size_holds_many_small_files),
 		TEST(name_is_needed),

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An image's layers as one disk that is read: see image_disk.h. */
+#include "host/image_disk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { SECTOR = 512 };
+
+struct load {
+	struct lsmt_index *index;
+	uint8_t tag;
+};
+
+static int insert_each(void *arg, const struct lsmt_seg *s)
+{
+	const struct load *load = arg;
+	struct lsmt_seg e = *s;
+
+	e.tag = load->tag;
+	return lsmt_index_insert(load->index, &e);
+}
+
+void image_disk_close(struct image_disk *d)
+{
+	for (size_t k = 0; k < d->nfds; k++)
+		fd_close(d->fd[k]);
+	free(d->fd);
+	fd_close(d->base_fd);
+	lsmt_index_finish(&d->index);
+	*d = IMAGE_DISK_NONE;
+}
+
+static void layer_text(const struct image *image, size_t k, char out[IMAGE_NAME_MAX + 64])
+{
+	snprintf(out, IMAGE_NAME_MAX + 64, "image '%s': layer %zu", image->name, k + 1);
+}
+
+/* Descriptors and headers first: they say how large the index can become. An entry splits one at most. */
+static int open_layers(struct image_disk *d, const struct image *image, struct lsmt_sealed *sealed, struct err *err)
+{
+	uint64_t entries = 0;
+
+	for (size_t k = 0; k < image->nlayers; k++) {
+		char name[IMAGE_NAME_MAX + 64];
+		int fd = image_layer_open(image, k, NULL, err);
+		int r;
+
+		if (fd < 0)
+			return fd;
+		if (image->layer[k].raw) {
+			d->base_fd = fd;
+			d->base_size = image->layer[k].bytes;
+			continue;
+		}
+		layer_text(image, k, name);
+		d->fd[d->nfds] = fd;
+		r = lsmt_sealed_open(fd, name, &sealed[d->nfds++], err);
+		if (r < 0)
+			return r;
+		if (sealed[d->nfds - 1].head.virtual_size != d->size)
+			return err_set(err, -EINVAL, "%s is for a disk of %llu bytes, the image has %llu", name,
+				       (unsigned long long)sealed[d->nfds - 1].head.virtual_size,
+				       (unsigned long long)d->size);
+		entries += sealed[d->nfds - 1].head.index_entries;
+	}
+	return lsmt_index_init(&d->index, 2 * entries + 1, err);
+}
+
+static int load(struct image_disk *d, const struct image *image, struct err *err)
+{
+	_cleanup_free_ struct lsmt_sealed *sealed = calloc(image->nlayers + 1, sizeof(*sealed));
+	_cleanup_free_ uint8_t *buf = malloc((size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES);
+	int r;
+
+	d->fd = calloc(image->nlayers + 1, sizeof(*d->fd));
+	if (sealed == NULL || buf == NULL || d->fd == NULL)
+		return err_set(err, -ENOMEM, "image '%s': no memory", image->name);
+	r = open_layers(d, image, sealed, err);
+	for (size_t k = 0; k < d->nfds && r == 0; k++) {
+		struct load l = { &d->index, (uint8_t)k };
+		char name[IMAGE_NAME_MAX + 64];
+		int64_t n;
+
+		layer_text(image, image->nlayers - d->nfds + k, name);
+		n = lsmt_sealed_walk(d->fd[k], name, &sealed[k], buf, insert_each, &l, err);
+		r = n < 0 ? (int)n : 0;
+	}
+	return r;
+}
+
+int image_disk_open(const struct image *image, struct image_disk *ret, struct err *err)
+{
+	struct image_disk d = IMAGE_DISK_NONE;
+	int r = 0;
+
+	d.size = image->size;
+	if (image->nlayers == 0) {
+		d.base_size = image->size;
+		d.base_fd = open(image->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		if (d.base_fd < 0)
+			r = err_errno(err, -errno, "image: open '%s'", image->path);
+		else
+			r = lsmt_index_init(&d.index, 1, err);
+	} else {
+		r = load(&d, image, err);
+	}
+	if (r < 0) {
+		image_disk_close(&d);
+		return r;
+	}
+	*ret = d;
+	return 0;
+}
+
+/* A hole of the layers is the base's, and zeros behind its end. */
+static int read_base(const struct image_disk *d, uint8_t *p, size_t n, uint64_t off)
+{
+	size_t have = d->base_fd < 0 || off >= d->base_size ? 0 : (size_t)MIN((uint64_t)n, d->base_size - off);
+	ssize_t got = have > 0 ? fd_pread_full(d->base_fd, p, have, (off_t)off) : 0;
+
+	if (got < 0 || (size_t)got != have)
+		return got < 0 ? (int)got : -EIO;
+	memset(p + have, 0, n - have);
+	return 0;
+}
+
+int image_disk_read(const struct image_disk *d, void *buf, size_t n, uint64_t off)
+{
+	uint8_t *p = buf;
+
+	if (off > d->size || n > d->size - off)
+		return -EINVAL;
+	while (n > 0) {
+		uint64_t sector = off / SECTOR, skip = off % SECTOR, last = (off + n - 1) / SECTOR;
+		struct lsmt_seg s;
+		bool found = lsmt_index_lookup(&d->index, sector, last - sector + 1, &s);
+		size_t part = (size_t)MIN((uint64_t)n, (uint64_t)s.length * SECTOR - skip);
+		int r = 0;
+
+		if (!found) {
+			r = read_base(d, p, part, off);
+		} else if (s.zeroed) {
+			memset(p, 0, part);
+		} else {
+			ssize_t got = fd_pread_full(d->fd[s.tag], p, part, (off_t)(s.moffset * SECTOR + skip));
+
+			r = got < 0 ? (int)got : (size_t)got != part ? -EIO : 0;
+		}
+		if (r < 0)
+			return r;
+		p += part;
+		off += part;
+		n -= part;
+	}
+	return 0;
+}
+
+/* Data of the base in [off, end). */
+static bool base_data(const struct image_disk *d, uint64_t off, uint64_t end, uint64_t *ret_start, uint64_t *ret_end)
+{
+	off_t from, to;
+
+	end = MIN(end, d->base_size);
+	if (d->base_fd < 0 || off >= end)
+		return false;
+	from = lseek(d->base_fd, (off_t)off, SEEK_DATA);
+	if (from < 0 && errno == ENXIO)
+		return false;
+	to = from < 0 ? -1 : lseek(d->base_fd, from, SEEK_HOLE);
+	*ret_start = from < 0 ? off : ALIGN_DOWN((uint64_t)from, (uint64_t)SECTOR);
+	*ret_end = to < 0 ? end : MIN(ALIGN_UP((uint64_t)to, (uint64_t)SECTOR), end);
+	*ret_start = MAX(*ret_start, off);
+	return *ret_start < *ret_end;
+}
+
+bool image_disk_next_data(const struct image_disk *d, uint64_t off, uint64_t *ret_start, uint64_t *ret_end)
+{
+	while (off < d->size) {
+		struct lsmt_seg s;
+		bool found = lsmt_index_lookup(&d->index, off / SECTOR, (d->size - off) / SECTOR, &s);
+		uint64_t end = off + (uint64_t)s.length * SECTOR;
+
+		if (found && !s.zeroed) {
+			*ret_start = off;
+			*ret_end = end;
+			return true;
+		}
+		if (!found && base_data(d, off, end, ret_start, ret_end))
+			return true;
+		off = end;
+	}
+	return false;
+}
+
+struct image_place image_disk_place(const struct image_disk *d, uint64_t off)
+{
+	struct lsmt_seg s;
+
+	if (lsmt_index_lookup(&d->index, off / SECTOR, 1, &s))
+		return s.zeroed ? (struct image_place){ 0 } : (struct image_place){ .layer = s.tag + 2u, .at = s.moffset };
+	if (d->base_fd < 0 || off >= d->base_size)
+		return (struct image_place){ 0 };
+	return (struct image_place){ .layer = 1, .at = off / SECTOR };
+}
