@@ -59,6 +59,12 @@ static int set_size(struct block_layers *l, const char *name, uint64_t size, str
 	return l->index.dir ? 0 : lsmt_index_init(&l->index, size / BLOCK_SECTOR, err);
 }
 
+/* A layer may be of a smaller disk than the one it lies in: behind its end it has nothing. Without a size yet, it gives it. */
+static int fit_layer(struct block_layers *l, const char *name, uint64_t size, struct err *err)
+{
+	return size < l->b.size ? set_size(l, name, l->b.size, err) : set_size(l, name, size, err);
+}
+
 static int check_base(int fd, uint64_t *ret_size, struct err *err)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -89,7 +95,7 @@ static int attach_layer(struct block_layers *l, const struct block_stack *s, int
 	snprintf(name, sizeof(name), "layer %d of %d", i + 1, s->nlayers);
 	r = lsmt_sealed_open(s->layer_fd[i], name, &sealed, err);
 	if (r == 0)
-		r = set_size(l, name, sealed.head.virtual_size, err);
+		r = fit_layer(l, name, sealed.head.virtual_size, err);
 	if (r < 0)
 		return r;
 	n = lsmt_sealed_walk(s->layer_fd[i], name, &sealed, buf, insert_each, &load, err);

@@ -344,6 +344,44 @@ static void a_base_shows_through(void **state)
 	free(p);
 }
 
+static void a_layer_of_a_smaller_disk_lies_in_a_larger_one(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t *p = calloc(1, SIZE);
+	int raw = file_new(), layer = file_new(), copy;
+	struct block_config c = { .backend = "layers", .size = SIZE, .aio = f->aio, .depth = 8 };
+	struct block_stack s = { .base_fd = -1, .layer_fd = &layer, .nlayers = 1 };
+	struct rnd r = { 77 };
+	struct err err = ERR_INIT;
+	struct block *b;
+
+	fill_random(&r, p, SIZE / 2);
+	assert_int_equal(fd_pwrite_full(raw, p, SIZE / 2, 0), 0);
+	assert_int_equal(lsmt_pack_raw(raw, SIZE / 2, layer, NULL, &err), 0);
+	copy = file_copy(layer);
+	pair_new(&s.top_data_fd, &s.top_index_fd, SIZE);
+	assert_int_equal(block_open(&c, &b, &err), 0);
+	assert_int_equal(block_layers_attach(b, &s, &err), 0);
+	disk_holds(b, p);
+	fill_random(&r, p + SIZE / 2 - 4096, 8192);
+	assert_int_equal(disk_do(b, BLOCK_WRITE, SIZE / 2 - 4096, p + SIZE / 2 - 4096, 8192, 0), 0);
+	disk_holds(b, p);
+	block_close(b);
+	/* but not the other way round */
+	c.size = SIZE / 4;
+	s.layer_fd = &copy;
+	pair_new(&s.top_data_fd, &s.top_index_fd, SIZE / 4);
+	assert_int_equal(block_open(&c, &b, &err), 0);
+	assert_int_equal(block_layers_attach(b, &s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "layer 1 of 1: a disk of 524288 bytes, this one has 262144"));
+	block_close(b);
+	close(s.top_data_fd);
+	close(s.top_index_fd);
+	close(copy);
+	close(raw);
+	free(p);
+}
+
 static void requests_fail_until_layers_are_attached(void **state)
 {
 	struct fixture *f = *state;
@@ -492,6 +530,7 @@ int main(void)
 		BOTH(a_closed_pair_opens_with_what_it_had),
 		BOTH(sealed_tops_make_a_stack),
 		BOTH(a_base_shows_through),
+		BOTH(a_layer_of_a_smaller_disk_lies_in_a_larger_one),
 		BOTH(requests_fail_until_layers_are_attached),
 		BOTH(stacks_that_make_no_sense_are_refused),
 		BOTH(sealing_needs_an_empty_pair_of_the_same_size),
