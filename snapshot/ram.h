@@ -12,7 +12,7 @@
  * A chain is the snapshot and its parents, newest first; each index names its parent's id.
  *
  * Trust: both files are hostile when read. The index is checked whole before anything uses it; a frame is checked
- * before its bytes reach the guest. Errors name the file by its place in the chain ("ram of parent 2") and the chunk.
+ * before the guest can see its bytes. Errors name the file by its place in the chain ("ram of parent 2") and the chunk.
  */
 #pragma once
 #include <stdbool.h>
@@ -81,11 +81,13 @@ int ram_image_open(const struct ram_source *chain, unsigned n, uint64_t size, st
 void ram_image_close(struct ram_image *im); /* accepts NULL */
 struct ram_id ram_image_id(const struct ram_image *im); /* of the newest */
 
-/* Fill memory that nothing has touched yet. */
+/* Fill memory that nothing has touched yet and nothing uses meanwhile. After an error its contents are worth nothing. */
 int ram_image_load(struct ram_image *im, struct mem *m, struct workers *ws, struct err *err);
 /* Map the oldest, full raw, and load what the diffs above changed. -ENOTSUP when it is compressed. Contents of the
  * mapped file are not read: its size and header are checked. */
 int ram_image_map(struct ram_image *im, struct mem *m, struct workers *ws, struct err *err);
+/* Any thread: what is being filled by one of these two, or will be, ends after the frames under way with -ECANCELED. */
+void ram_image_cancel(struct ram_image *im); /* accepts NULL */
 /* Read everything and compare all checksums; memory is not needed. progress (may be NULL) is told done and total
  * bytes. */
 int ram_image_verify(struct ram_image *im, void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
@@ -117,10 +119,10 @@ struct ram_lazy_config {
 };
 int ram_lazy_open_uffd(struct err *err); /* descriptor or -errno with what the administrator can do */
 int ram_lazy_start(const struct ram_lazy_config *c, struct ram_lazy **ret, struct err *err);
-bool ram_lazy_is_complete(const struct ram_lazy *l); /* every page has arrived; uffd is gone */
-/* Wait for that: before a snapshot of this VM. 0; -EIO after damage, -ECANCELED when it was stopped. */
+/* Wait until every page has arrived and userfaultfd is gone: before a snapshot of this VM. 0; -EIO after damage, -ECANCELED
+ * when it was stopped. */
 int ram_lazy_complete(struct ram_lazy *l, struct err *err);
-/* End the threads' work and free; accepts NULL. Only when all pages are there, or no vCPU will run again. */
 /* Let whoever waits for that go with -ECANCELED, and let no more pages arrive: no vCPU will run again. */
 void ram_lazy_cancel(struct ram_lazy *l); /* accepts NULL */
+/* End the threads' work and free; accepts NULL. Only when all pages are there, or no vCPU will run again. */
 void ram_lazy_stop(struct ram_lazy *l);

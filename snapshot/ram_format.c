@@ -10,6 +10,10 @@
 
 uint64_t ram_hash(const void *p, size_t n)
 {
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx2"))
+		return ram_hash_avx2(p, n);
+#endif
 	return XXH3_64bits(p, n);
 }
 
@@ -19,7 +23,7 @@ uint64_t ram_hash_pages(const uint8_t *chunk, uint16_t mask)
 	unsigned first, n = ram_mask_run(mask, 0, &first);
 
 	if (n == ram_mask_count(mask))
-		return XXH3_64bits(chunk + first * MEM_PAGE_SIZE, (size_t)n * MEM_PAGE_SIZE);
+		return ram_hash(chunk + first * MEM_PAGE_SIZE, (size_t)n * MEM_PAGE_SIZE);
 	XXH3_64bits_reset(&state);
 	for (; n > 0; n = ram_mask_run(mask, first + n, &first))
 		XXH3_64bits_update(&state, chunk + first * MEM_PAGE_SIZE, (size_t)n * MEM_PAGE_SIZE);

@@ -68,6 +68,7 @@ _Static_assert(sizeof(struct ram_data_header) == 4096 && offsetof(struct ram_dat
 #define RAM_DATA_MAGIC "COFRAMDT"
 
 uint64_t ram_hash(const void *p, size_t n);
+uint64_t ram_hash_avx2(const void *p, size_t n); /* the same, for ram_hash, on processors that have it */
 /* Of the pages in `mask` of a chunk, one after another. */
 uint64_t ram_hash_pages(const uint8_t *chunk, uint16_t mask);
 

@@ -325,6 +325,12 @@ void ram_image_close(struct ram_image *im)
 	free(im);
 }
 
+void ram_image_cancel(struct ram_image *im)
+{
+	if (im)
+		atomic_store(&im->cancelled, true);
+}
+
 struct ram_id ram_image_id(const struct ram_image *im)
 {
 	return im->layer[0].id;
@@ -381,11 +387,11 @@ static int read_stored(const struct ram_layer *l, const struct ram_record *rec, 
 }
 
 int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_record *rec, struct ram_scratch *s,
-		   struct err *err)
+		   uint8_t *pages, struct err *err)
 {
 	const struct ram_layer *l = &im->layer[layer];
 	bool raw = le32_get(rec->encoding) == RAM_RAW;
-	uint8_t *stored = raw ? s->pages : s->stored;
+	uint8_t *stored = raw ? pages : s->stored;
 	size_t size = (size_t)ram_mask_count(le16_get(rec->present)) * MEM_PAGE_SIZE;
 	int r = read_stored(l, rec, stored);
 
@@ -395,7 +401,7 @@ int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_
 		return frame_damaged(l, rec, "checksum", err);
 	if (raw)
 		return 0;
-	return ZSTD_decompressDCtx(s->dctx, s->pages, size, stored, le32_get(rec->length)) == size
+	return ZSTD_decompressDCtx(s->dctx, pages, size, stored, le32_get(rec->length)) == size
 		       ? 0
 		       : frame_damaged(l, rec, "not a zstd frame of its pages", err);
 }
@@ -416,7 +422,7 @@ int ram_chunk_read(const struct ram_image *im, unsigned layers, uint64_t chunk, 
 		zero |= p->zero;
 		if (!p->take)
 			continue;
-		int r = ram_frame_read(im, p->source, rec, s, err);
+		int r = ram_frame_read(im, p->source, rec, s, s->pages, err);
 
 		if (r < 0)
 			return r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A chain of memory images as ram_image.c merged it, for those that read pages from it: ram_load.c, ram_lazy.c. */
 #pragma once
+#include <stdatomic.h>
 #include <zstd.h>
 
 #include "snapshot/ram_format.h"
@@ -29,6 +30,7 @@ struct ram_image {
 	struct ram_layer layer[RAM_CHAIN_MAX]; /* newest first */
 	uint32_t *first; /* for each chunk its newest piece plus one; 0: all zero */
 	struct ram_piece *piece;
+	_Atomic bool cancelled;
 };
 
 /* Buffers of one reader. */
@@ -41,9 +43,10 @@ struct ram_scratch {
 int ram_scratch_init(struct ram_scratch *s);
 void ram_scratch_finish(struct ram_scratch *s); /* accepts zeroed */
 
-/* The present pages of a record into s->pages, checked. */
+/* The present pages of a record one after another into `pages` (s->pages, or where there is room for them and nobody looks
+ * until this has returned 0), checked. */
 int ram_frame_read(const struct ram_image *im, unsigned layer, const struct ram_record *rec, struct ram_scratch *s,
-		   struct err *err);
+		   uint8_t *pages, struct err *err);
 /* A chunk as the newest `layers` of the chain have it: pages of *ret_present at their places in buf; those of
  * *ret_zero are said to be zero, as are all others when `layers` is the whole chain. */
 int ram_chunk_read(const struct ram_image *im, unsigned layers, uint64_t chunk, struct ram_scratch *s, uint8_t *buf,

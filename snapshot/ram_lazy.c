@@ -429,11 +429,6 @@ int ram_lazy_start(const struct ram_lazy_config *c, struct ram_lazy **ret, struc
 	return r;
 }
 
-bool ram_lazy_is_complete(const struct ram_lazy *l)
-{
-	return atomic_load(&l->complete);
-}
-
 int ram_lazy_complete(struct ram_lazy *l, struct err *err)
 {
 	pthread_mutex_lock(&l->lock);

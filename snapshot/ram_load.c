@@ -2,9 +2,10 @@
 /*
  * Reads a chain of memory images whole: into guest memory, to verify it, or into a new image: see ram.h.
  *
- * How it works: chunks are handed out in spans by an atomic counter. A worker assembles a chunk in buffers of its own,
- * checked, and copies its pages into the guest. With the oldest image mapped, only what the images above it say is
- * copied, and pages that they say are zero are zeroed.
+ * How it works: chunks are handed out in spans by an atomic counter. A worker unpacks each frame where its pages belong,
+ * in the memory itself, which nothing uses yet; through a buffer of its own only where they are not all wanted or not one
+ * run. With the oldest image mapped, only what the images above it say is filled in, and pages that they say are zero are
+ * zeroed. A frame that turns out to be damaged may have left bytes behind: the machine of that memory is never run.
  *
  * Threads: as many as the workers are; verify and flatten use the calling one. The first error wins.
  */
@@ -35,34 +36,46 @@ struct load {
 	unsigned layers; /* without the oldest when that is mapped */
 	bool large;
 	struct ram_scratch scratch[WORKERS_MAX];
-	uint8_t *chunk[WORKERS_MAX];
 	_Atomic uint64_t span;
 	_Atomic bool failed;
 	struct err err; /* of who set `failed` */
 };
 
-static int write_run(struct load *l, uint64_t page, unsigned n, const uint8_t *src)
+/* Where n pages from this one belong, made at once where that is worth it; NULL: not in one region. */
+static uint8_t *place(struct load *l, uint64_t page, unsigned n, bool made)
 {
-	uint64_t run;
-	gpa_t gpa = mem_page_gpa(l->mem, page, &run);
-
-	if (n > run)
-		return -EFAULT;
-	if (src && n >= POPULATE_MIN && l->layers == l->im->n)
+	if (!made && n >= POPULATE_MIN && l->layers == l->im->n)
 		mem_populate(l->mem, page, n);
-	if (src)
-		return mem_write(l->mem, gpa, src, (size_t)n * MEM_PAGE_SIZE);
-	return mem_zero(l->mem, gpa, (size_t)n * MEM_PAGE_SIZE);
+	return mem_fill_pages(l->mem, page, n);
 }
 
-/* src: the chunk's pages; NULL: zeros. */
-static int write_mask(struct load *l, uint64_t chunk, uint16_t mask, const uint8_t *src)
+/* Pages of `mask` of a chunk; src: the `present` ones one after another. */
+static int copy_mask(struct load *l, uint64_t chunk, uint16_t mask, uint16_t present, const uint8_t *src, bool made)
+{
+	unsigned first = 0;
+
+	for (unsigned n = ram_mask_run(mask, 0, &first); n > 0; n = ram_mask_run(mask, first + n, &first)) {
+		uint8_t *to = place(l, chunk * RAM_CHUNK_PAGES + first, n, made);
+		unsigned before = ram_mask_count(present & (uint16_t)((1u << first) - 1));
+
+		if (!to)
+			return -EFAULT;
+		memcpy(to, src + (size_t)before * MEM_PAGE_SIZE, (size_t)n * MEM_PAGE_SIZE);
+	}
+	return 0;
+}
+
+static int zero_mask(struct load *l, uint64_t chunk, uint16_t mask)
 {
 	unsigned first = 0;
 	int r = 0;
 
-	for (unsigned n = ram_mask_run(mask, 0, &first); n > 0 && r == 0; n = ram_mask_run(mask, first + n, &first))
-		r = write_run(l, chunk * RAM_CHUNK_PAGES + first, n, src ? src + first * MEM_PAGE_SIZE : NULL);
+	for (unsigned n = ram_mask_run(mask, 0, &first); n > 0 && r == 0; n = ram_mask_run(mask, first + n, &first)) {
+		uint64_t run;
+		gpa_t gpa = mem_page_gpa(l->mem, chunk * RAM_CHUNK_PAGES + first, &run);
+
+		r = mem_zero(l->mem, gpa, (size_t)n * MEM_PAGE_SIZE);
+	}
 	return r;
 }
 
@@ -83,35 +96,78 @@ static bool wants_large_pages(const struct load *l)
 	return l->layers == l->im->n && n >= l->im->size / MEM_PAGE_SIZE / 4 * 3;
 }
 
-static void make_large_page(struct load *l, uint64_t chunk)
+/* Is all of it there now? */
+static bool make_large_page(struct load *l, uint64_t chunk)
 {
 	unsigned n = 0;
 	uint64_t run;
 
-	if (!l->large || chunk % LARGE_CHUNKS || chunk + LARGE_CHUNKS > l->im->chunks)
-		return;
+	if (!l->large || chunk + LARGE_CHUNKS > l->im->chunks)
+		return false;
 	for (uint64_t i = chunk; i < chunk + LARGE_CHUNKS; i++)
 		n += pages_stored(l->im, i);
 	mem_page_gpa(l->mem, chunk * RAM_CHUNK_PAGES, &run);
-	if (n >= LARGE_MIN && run >= MEM_LARGE_PAGES)
-		mem_populate(l->mem, chunk * RAM_CHUNK_PAGES, MEM_LARGE_PAGES);
+	if (n < LARGE_MIN || run < MEM_LARGE_PAGES)
+		return false;
+	mem_populate(l->mem, chunk * RAM_CHUNK_PAGES, MEM_LARGE_PAGES);
+	return true;
 }
 
-static int load_chunk(struct load *l, unsigned i, uint64_t chunk, struct err *err)
+static int load_piece(struct load *l, struct ram_scratch *s, uint64_t chunk, const struct ram_piece *p, bool made,
+		      struct err *err)
 {
-	uint16_t present, zero;
+	const struct ram_record *rec = &l->im->layer[p->source].record[p->record];
+	uint16_t present = le16_get(rec->present);
+	unsigned first, n = ram_mask_run(present, 0, &first);
 	int r;
 
-	if (!l->im->first[chunk])
-		return 0;
-	r = ram_chunk_read(l->im, l->layers, chunk, &l->scratch[i], l->chunk[i], &present, &zero, err);
+	if (p->take == present && n == ram_mask_count(present)) {
+		uint8_t *to = place(l, chunk * RAM_CHUNK_PAGES + first, n, made);
+
+		return to ? ram_frame_read(l->im, p->source, rec, s, to, err) : err_errno(err, -EFAULT, "ram: chunk %llu",
+											   (unsigned long long)chunk);
+	}
+	r = ram_frame_read(l->im, p->source, rec, s, s->pages, err);
 	if (r < 0)
 		return r;
-	r = write_mask(l, chunk, present, l->chunk[i]);
-	/* Fresh memory is zero. */
-	if (r == 0 && l->layers < l->im->n)
-		r = write_mask(l, chunk, zero, NULL);
+	r = copy_mask(l, chunk, p->take, present, s->pages, made);
 	return r < 0 ? err_errno(err, r, "ram: chunk %llu: write to memory", (unsigned long long)chunk) : 0;
+}
+
+static int load_chunk(struct load *l, struct ram_scratch *s, uint64_t chunk, bool made, struct err *err)
+{
+	uint16_t zero = 0;
+	int r = 0;
+
+	for (uint32_t k = l->im->first[chunk]; k && r == 0; k = l->im->piece[k - 1].next) {
+		const struct ram_piece *p = &l->im->piece[k - 1];
+
+		if (p->source >= l->layers)
+			break;
+		zero |= p->zero;
+		if (p->take)
+			r = load_piece(l, s, chunk, p, made, err);
+	}
+	/* Fresh memory is zero. */
+	if (r < 0 || l->layers == l->im->n)
+		return r;
+	r = zero_mask(l, chunk, zero);
+	return r < 0 ? err_errno(err, r, "ram: chunk %llu: write to memory", (unsigned long long)chunk) : 0;
+}
+
+static int load_span(struct load *l, struct ram_scratch *s, uint64_t chunk, uint64_t end, struct err *err)
+{
+	bool made = false;
+	int r = 0;
+
+	for (; chunk < end && r == 0; chunk++) {
+		if (atomic_load_explicit(&l->im->cancelled, memory_order_relaxed))
+			return err_errno(err, -ECANCELED, "ram: load");
+		if (chunk % LARGE_CHUNKS == 0)
+			made = make_large_page(l, chunk);
+		r = load_chunk(l, s, chunk, made, err);
+	}
+	return r;
 }
 
 static void load_work(void *arg, unsigned i)
@@ -122,14 +178,10 @@ static void load_work(void *arg, unsigned i)
 
 	while (r == 0 && !atomic_load_explicit(&l->failed, memory_order_relaxed)) {
 		uint64_t chunk = atomic_fetch_add(&l->span, 1) * SPAN_CHUNKS;
-		uint64_t end = MIN(chunk + SPAN_CHUNKS, l->im->chunks);
 
 		if (chunk >= l->im->chunks)
 			break;
-		for (; chunk < end && r == 0; chunk++) {
-			make_large_page(l, chunk);
-			r = load_chunk(l, i, chunk, &err);
-		}
+		r = load_span(l, &l->scratch[i], chunk, MIN(chunk + SPAN_CHUNKS, l->im->chunks), &err);
 	}
 	if (r < 0 && !atomic_exchange(&l->failed, true))
 		l->err = err;
@@ -140,22 +192,16 @@ static int load_all(struct load *l, struct workers *ws, struct err *err)
 	unsigned n = ws ? ws->n : 1;
 	int r = 0;
 
-	for (unsigned i = 0; i < n && r == 0; i++) {
+	for (unsigned i = 0; i < n && r == 0; i++)
 		r = ram_scratch_init(&l->scratch[i]);
-		l->chunk[i] = malloc(RAM_CHUNK_SIZE);
-		if (!l->chunk[i])
-			r = -ENOMEM;
-	}
 	if (r < 0)
 		err_errno(err, r, "ram: buffers of %u threads", n);
 	else if (ws)
 		workers_run(ws, load_work, l);
 	else
 		load_work(l, 0);
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n; i++)
 		ram_scratch_finish(&l->scratch[i]);
-		free(l->chunk[i]);
-	}
 	if (r < 0 || !l->failed)
 		return r;
 	return err_set(err, l->err.code, "%s", l->err.text);
@@ -278,7 +324,7 @@ static int verify_layer(struct verify *v, unsigned i, struct err *err)
 		if (l->raw && l->full)
 			r = verify_gaps(v, l, &page, le32_get(rec->chunk), le16_get(rec->present), err);
 		if (r == 0 && le16_get(rec->present))
-			r = ram_frame_read(v->im, i, rec, &v->scratch, err);
+			r = ram_frame_read(v->im, i, rec, &v->scratch, v->scratch.pages, err);
 		v->done += le32_get(rec->length);
 		if (v->progress && r == 0)
 			v->progress(v->arg, v->done, v->total);

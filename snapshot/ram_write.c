@@ -5,7 +5,7 @@
  * How it works: the bitmap of a put is handed out in spans by an atomic counter. A worker copies the pages of a chunk
  * into a buffer of its own first, so that what is examined, hashed and written is the same even when the guest writes
  * meanwhile. Two ways from there:
- * - full raw: sixteen neighbouring chunks lie in the buffer as they lie in the file, and go out by one pwrite a run.
+ * - full raw: eight neighbouring chunks lie in the buffer as they lie in the file, and go out by one pwrite a run.
  *   Pages that are zero stay holes, unless something was stored there before: then zeros are written over it.
  * - packed (diff, zstd): frames gather in the buffer and go out together to a place in the file that an atomic cursor
  *   gives. A chunk stored again gets a new place; the old bytes stay in the file without a record.
@@ -32,7 +32,7 @@
 #include "snapshot/ram_writer.h"
 
 enum {
-	BATCH_CHUNKS = 16,
+	BATCH_CHUNKS = 8, /* large enough for few calls, small enough to be in the cache when it is hashed and written */
 	BUFFER_SIZE = BATCH_CHUNKS * RAM_CHUNK_SIZE,
 	PENDING_MAX = 1024,    /* frames that wait in the buffer */
 	SPAN_CHUNKS = 64,      /* what a worker takes at a time: whole words of the bitmap and whole batches */
@@ -273,12 +273,17 @@ static bool is_empty(const struct ram_writer *w, uint64_t first, uint64_t end)
 	return all == 0;
 }
 
+static bool is_cancelled(const struct ram_writer *w)
+{
+	return atomic_load_explicit(&w->cancelled, memory_order_relaxed);
+}
+
 static int put_span(struct ram_writer *w, unsigned i, uint64_t first, uint64_t end)
 {
 	int r = 0;
 
 	if (w->packed)
-		for (uint64_t chunk = first; chunk < end && r == 0; chunk++)
+		for (uint64_t chunk = first; chunk < end && r == 0 && !is_cancelled(w); chunk++)
 			r = put_packed(w, i, chunk);
 	else
 		for (uint64_t chunk = first; chunk < end && r == 0; chunk += BATCH_CHUNKS)
@@ -292,7 +297,7 @@ static void put_work(void *arg, unsigned i)
 	int r = 0;
 
 	while (r == 0 && atomic_load_explicit(&w->error, memory_order_relaxed) == 0) {
-		if (atomic_load_explicit(&w->cancelled, memory_order_relaxed)) {
+		if (is_cancelled(w)) {
 			r = -ECANCELED;
 			break;
 		}

@@ -6,8 +6,8 @@
  * write when they are reset, disks without layers. RESTORE checks everything it can before it changes anything; when it
  * fails later the machine is of no more use, and the monitor ends.
  *
- * Memory first, since loading a device may write to it. Mapping is done at once; filling it is the lead's work; a lazy
- * start returns when the pages can arrive.
+ * Memory first, since loading a device may write to it. Mapping one file is done at once; filling memory, or what diffs changed
+ * of a mapped one, is the lead's work, which the end of the VM cuts short; a lazy start returns when the pages can arrive.
  */
 /* syscalls(main): close */
 #include <errno.h>
@@ -135,7 +135,7 @@ static void fill_memory(void *opaque, unsigned i)
 	struct snapshots *s = opaque;
 
 	(void)i;
-	s->take.status = ram_image_load(s->loading, &s->vm->mem, &s->workers, &s->take.err);
+	s->take.status = (s->loading_map ? ram_image_map : ram_image_load)(s->loading, &s->vm->mem, &s->workers, &s->take.err);
 }
 
 /* A frame is damaged. Whoever waits for it, a vCPU or main itself, can neither be served nor be woken: the process ends here. Any
@@ -180,6 +180,19 @@ static int read_request(const uint64_t arg[4], int *fds, size_t nfds, struct req
 	return 0;
 }
 
+/* The lead's, while main serves requests: one may be to end. */
+static int begin_filling(struct snapshots *s, struct ram_image *image, struct state_file *f, bool map)
+{
+	s->loading_state = *f;
+	*f = (struct state_file){ 0 };
+	s->loading = image;
+	s->loading_map = map;
+	s->take = (struct snapshots_take){ .err = ERR_INIT };
+	atomic_store(&s->phase, SNAPSHOT_LOADING);
+	workers_begin(&s->lead, fill_memory, s);
+	return 1;
+}
+
 /* Everything is checked, and the machine is as it was made. */
 static int fill(struct snapshots *s, struct request *q, struct ram_image *image, struct state_file *f, struct err *err)
 {
@@ -188,18 +201,14 @@ static int fill(struct snapshots *s, struct request *q, struct ram_image *image,
 
 	switch (q->mode) {
 	case CONTROL_RESTORE_MAP:
+		if (q->n > 1)
+			return begin_filling(s, image, f, true);
 		r = ram_image_map(image, m, &s->workers, err);
 		ram_image_close(image);
 		snapshots_close_chain(s);
 		return r < 0 ? r : go_on(s, f, err);
 	case CONTROL_RESTORE_EAGER:
-		s->loading_state = *f;
-		*f = (struct state_file){ 0 };
-		s->loading = image;
-		s->take = (struct snapshots_take){ .err = ERR_INIT };
-		atomic_store(&s->phase, SNAPSHOT_LOADING);
-		workers_begin(&s->lead, fill_memory, s);
-		return 1;
+		return begin_filling(s, image, f, false);
 	case CONTROL_RESTORE_LAZY:
 		break;
 	}

@@ -159,6 +159,7 @@ void snapshots_finish(struct snapshots *s)
 	/* Nobody wants what lead is at any more. */
 	ram_writer_cancel(s->take.writer);
 	ram_lazy_cancel(s->lazy);
+	ram_image_cancel(s->loading);
 	workers_finish(&s->lead);
 	ram_lazy_stop(s->lazy);
 	workers_finish(&s->workers);

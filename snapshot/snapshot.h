@@ -14,7 +14,7 @@
  *
  * What fails before CUT changed nothing; what fails after it leaves a VM that runs on with its new tops.
  *
- * Starting from one (restore.c): the disks are attached, memory is mapped, filled or made to arrive, the machine's state is set,
+ * Starting from one (restore.c): the disks are attached, memory is mapped, filled (by the lead too) or made to arrive, the machine's state is set,
  * the generation id renewed, and the VM runs.
  *
  * Threads: main, lead, and the workers that both use for memory; never two of these at the same memory work.
@@ -76,6 +76,7 @@ struct snapshots {
 	struct ram_id last_id;   /* the last snapshot or what the VM was restored from; zero: none */
 	struct ram_lazy *lazy;   /* while memory arrives */
 	struct ram_image *loading; /* during LOADING */
+	bool loading_map;        /* it is mapped, and what its diffs changed is filled in */
 	int chain_fd[2 * RAM_CHAIN_MAX]; /* of the files that memory comes from */
 	unsigned nchain;
 	struct state_file loading_state;

@@ -366,15 +366,6 @@ void mem_dirty_stop(struct mem *m)
 	atomic_store(&m->tracking, false);
 }
 
-void mem_dirty_take(struct mem *m, int i, uint64_t *bitmap)
-{
-	struct mem_region *r = &m->region[i];
-	size_t words = bitmap_words(r);
-
-	for (size_t w = 0; w < words; w++)
-		bitmap[w] = r->dirty ? atomic_exchange(&r->dirty[w], 0) : 0;
-}
-
 uint64_t mem_pages(const struct mem *m)
 {
 	return m->size >> MEM_PAGE_SHIFT;
@@ -442,6 +433,11 @@ int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t of
 		for (uint64_t i = page; i < page + npages; i++)
 			r->replaced[i >> WORD_SHIFT] &= ~(1ull << (i % WORD_BITS));
 	return 0;
+}
+
+void *mem_fill_pages(struct mem *m, uint64_t page, uint64_t npages)
+{
+	return host_pages(m, page, npages);
 }
 
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages)

@@ -6,7 +6,8 @@
  * between is for devices.
  * A guest address is a type of its own. Each access checks that [gpa, gpa + len) lies inside one region
  * without overflow, and marks the pages written as dirty. Raw pointers leave only as iovecs made by
- * mem_iov, for the kernel to read or write (readv, io_uring): the holder never dereferences them.
+ * mem_iov, for the kernel to read or write (readv, io_uring): the holder never dereferences them. A restore fills memory
+ * in place (mem_fill_pages) before anything runs.
  * Guest memory changes under our feet: read a value once, then check the copy.
  *
  * Without KVM (vm_fd < 0) the same code serves the fake machine of the device tests.
@@ -96,6 +97,8 @@ gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
  * nobody wrote are shared with whoever maps the same file. Before the guest runs. */
 int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
 
+/* Host memory of whole pages of one region, else NULL: for who fills memory that no vCPU and no device uses yet. Nothing is marked. */
+void *mem_fill_pages(struct mem *m, uint64_t page, uint64_t npages);
 /* All of memory in pages of 2 MiB where the host has them. A hint. */
 void mem_prefer_large_pages(struct mem *m);
 /* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */
@@ -118,11 +121,9 @@ int mem_uffd_page(const struct mem *m, uint64_t host_address, uint64_t *ret_page
 /* Dirty tracking by KVM: switch its log on or off for all slots (no effect without KVM). */
 int mem_kvm_log(struct mem *m, bool on, struct err *err);
 /* Take (and clear) all dirty bits, KVM's and those of accesses through this file: or-ed into pages (bit n: page n; an
- * array of (mem_pages + 63) / 64 words). Both must have been started. On error bits that were taken are in pages. */
+ * array of (mem_pages + 63) / 64 words). A log that was never started has none. On error bits that were taken are in pages. */
 int mem_dirty_collect(struct mem *m, uint64_t *pages, struct err *err);
 
-/* Dirty tracking of accesses made through this file alone; mem_dirty_collect has KVM's too. */
+/* Dirty tracking of accesses made through this file alone. */
 int mem_dirty_start(struct mem *m, struct err *err);
 void mem_dirty_stop(struct mem *m);
-/* Move the bits of region i out: bitmap has (size >> 12) bits rounded up to 64. */
-void mem_dirty_take(struct mem *m, int i, uint64_t *bitmap);

@@ -140,7 +140,7 @@ static bool is_dirty(uint64_t gpa, uint64_t *bits)
 static void pages_are_dirty_when_the_data_has_arrived(void **state)
 {
 	struct blk_test *t = *state;
-	uint64_t bits[MIB(64) / 4096 / 64];
+	uint64_t bits[MIB(64) / 4096 / 64] = { 0 };
 	struct err err = ERR_INIT;
 	struct blk_req r = blk_add(t, 0, VIRTIO_BLK_T_IN, 0, t->scratch, 3 * 4096);
 
@@ -149,7 +149,7 @@ static void pages_are_dirty_when_the_data_has_arrived(void **state)
 	/* Tracking begins with the request in flight. */
 	assert_int_equal(mem_dirty_start(&t->m.vm.mem, &err), 0);
 	assert_int_equal(device_quiesce(t->dev), 0);
-	mem_dirty_take(&t->m.vm.mem, 0, bits);
+	assert_int_equal(mem_dirty_collect(&t->m.vm.mem, bits, NULL), 0);
 	for (int i = 0; i < 3; i++)
 		assert_true(is_dirty(t->scratch + (uint64_t)i * 4096, bits));
 	assert_false(is_dirty(t->scratch + 3 * 4096, bits));

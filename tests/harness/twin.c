@@ -53,11 +53,7 @@ static void *save(struct twin *t, size_t *ret_len, char *text, size_t len)
 
 static void take_dirty(struct twin *t)
 {
-	uint64_t now[WORDS];
-
-	mem_dirty_take(&t->m.vm.mem, 0, now);
-	for (int w = 0; w < WORDS; w++)
-		t->dirty[w] |= now[w];
+	mem_dirty_collect(&t->m.vm.mem, t->dirty, NULL);
 }
 
 static void copy_memory(struct twin *from, struct twin *to)

@@ -366,6 +366,27 @@ static void the_end_of_a_vm_waits_for_no_snapshot(void **ctx)
 	assert_int_equal(monitor_wait(&f->vm), VM_EXIT_BASE + VM_STOP_KILLED);
 }
 
+/* The request to end comes while memory is being filled; whether it is still is up to the machine. */
+static void the_end_of_a_vm_waits_for_no_restore(void **ctx)
+{
+	const char *args[] = { "--restore", "--memory", "64", NULL };
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_RESTORE), .seq = le32_make(1) };
+	struct fixture *f = *ctx;
+	struct monitor killer;
+
+	boot(f);
+	take(f, &f->vm, 0, 1);
+	monitor_start(&f->clone, f->work, args);
+	q.arg[0] = le64_make(CONTROL_RESTORE_EAGER);
+	q.arg[1] = le64_make(1);
+	assert_int_equal(fd_send(f->clone.control, &q, sizeof(q), f->file[0], FILES), sizeof(q));
+	killer = f->clone;
+	monitor_connect(&killer);
+	assert_int_equal(monitor_request(&killer, CONTROL_KILL, NULL, NULL, 0, &f->reply), 0);
+	close(killer.control);
+	assert_int_equal(monitor_wait(&f->clone), VM_EXIT_BASE + VM_STOP_KILLED);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -385,6 +406,7 @@ int main(void)
 		T(parts_of_two_snapshots_are_refused),
 		T(a_full_disk_leaves_the_guest_running),
 		T(the_end_of_a_vm_waits_for_no_snapshot),
+		T(the_end_of_a_vm_waits_for_no_restore),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,6 +203,13 @@ static void an_iovec_is_the_memory_itself_and_bounded(void **state)
 	mem_finish(&m);
 }
 
+/* 1 MiB's. */
+static void take_dirty(struct mem *m, uint64_t bits[4])
+{
+	memset(bits, 0, 4 * sizeof(*bits));
+	assert_int_equal(mem_dirty_collect(m, bits, NULL), 0);
+}
+
 static void writes_are_marked_reads_are_not(void **state)
 {
 	uint64_t bits[4] = { 0 }; /* 1 MiB is 256 pages */
@@ -218,7 +225,7 @@ static void writes_are_marked_reads_are_not(void **state)
 	assert_int_equal(mem_read(&m, GPA(0x3000), buf, 2), 0);
 	assert_int_equal(mem_load_le16_acquire(&m, GPA(0x3000), &v), 0);
 	assert_int_equal(mem_iov(&m, GPA(0x3000), 1, false, &iov), 0);
-	mem_dirty_take(&m, 0, bits);
+	take_dirty(&m, bits);
 	for (size_t i = 0; i < ARRAY_SIZE(bits); i++)
 		assert_int_equal(bits[i], 0);
 
@@ -229,17 +236,17 @@ static void writes_are_marked_reads_are_not(void **state)
 	mem_mark_dirty(&m, GPA(0xff000), 0x1000);                         /* the last page */
 	mem_mark_dirty(&m, GPA(0xff000), 0x1001);                         /* outside: ignored */
 	assert_int_equal(mem_write(&m, GPA(0x8000), buf, 0), 0);          /* nothing written */
-	mem_dirty_take(&m, 0, bits);
+	take_dirty(&m, bits);
 	assert_int_equal(bits[0], 1u << 1 | 1u << 2 | 1u << 5 | 1u << 6);
 	assert_int_equal(bits[1], 1);
 	assert_int_equal(bits[2], 0);
 	assert_true(bits[3] == 1ull << 63);
 
-	mem_dirty_take(&m, 0, bits); /* taken is taken */
+	take_dirty(&m, bits); /* taken is taken */
 	assert_int_equal(bits[0] | bits[1] | bits[3], 0);
 	mem_dirty_stop(&m);
 	assert_int_equal(mem_write(&m, GPA(0), buf, 1), 0);
-	mem_dirty_take(&m, 0, bits);
+	take_dirty(&m, bits);
 	assert_int_equal(bits[0], 0);
 	mem_finish(&m);
 }
@@ -255,28 +262,29 @@ static void starting_again_forgets_old_marks(void **state)
 	assert_int_equal(mem_zero(&m, GPA(0x1000), 1), 0);
 	mem_dirty_stop(&m);
 	assert_int_equal(mem_dirty_start(&m, NULL), 0);
-	mem_dirty_take(&m, 0, bits);
+	take_dirty(&m, bits);
 	assert_int_equal(bits[0], 0);
 	mem_finish(&m);
 }
 
 static void the_high_region_has_its_own_bits(void **state)
 {
-	uint64_t high[4] = { 0 };
-	uint64_t *low;
+	const size_t high = MIB(3072) / MEM_PAGE_SIZE / 64;
+	uint64_t *bits;
 	struct mem m;
 
 	(void)state;
 	init(&m, MIB(3073));
-	low = calloc(MIB(3072) / MEM_PAGE_SIZE / 64, sizeof(*low));
-	assert_non_null(low);
+	bits = calloc(high + 4, sizeof(*bits));
+	assert_non_null(bits);
 	assert_int_equal(mem_dirty_start(&m, NULL), 0);
 	assert_int_equal(mem_zero(&m, GPA(MEM_HOLE_END + 0x2000), 1), 0);
-	mem_dirty_take(&m, 1, high);
-	mem_dirty_take(&m, 0, low);
-	assert_int_equal(high[0], 4);
-	assert_int_equal(low[0], 0);
-	free(low);
+	assert_int_equal(mem_dirty_collect(&m, bits, NULL), 0);
+	assert_int_equal(bits[high], 4);
+	bits[high] = 0;
+	for (size_t i = 0; i <= high; i++)
+		assert_int_equal(bits[i], 0);
+	free(bits);
 	mem_finish(&m);
 }
 
@@ -300,7 +308,7 @@ static void discarded_pages_read_zeros_and_are_dirty(void **state)
 		else
 			assert_int_equal(buf[0], 0x5a);
 	}
-	mem_dirty_take(&m, 0, bits);
+	take_dirty(&m, bits);
 	assert_int_equal(bits[0], 6);
 	mem_finish(&m);
 }

@@ -293,6 +293,36 @@ static void errors_name_the_parent(void **state)
 	mem_finish(&m);
 }
 
+/* Cancelled before it begins, so that nothing depends on who is faster: not one frame is read then. */
+static void a_cancelled_fill_reads_no_further(void **state)
+{
+	struct workers *const threads[] = { *state, NULL };
+	struct mem m, back, none;
+
+	mem_make(&m, SMALL);
+	mem_make(&none, SMALL);
+	mem_fill(&m, 5);
+	struct pair full = save(&m, *state, 0, 1, 0, NULL), diff = save(&m, *state, 1, 2, 1, NULL);
+	struct pair chain[] = { diff, full };
+
+	for (unsigned i = 0; i < ARRAY_SIZE(threads); i++) {
+		struct ram_image *im = must_open(chain, 2, SMALL);
+		struct err err = ERR_INIT;
+
+		mem_make(&back, SMALL);
+		ram_image_cancel(im);
+		assert_int_equal(ram_image_load(im, &back, threads[i], &err), -ECANCELED);
+		assert_same_memory(&back, &none);
+		assert_int_equal(ram_image_map(im, &back, threads[i], &err), -ECANCELED);
+		ram_image_close(im);
+		mem_finish(&back);
+	}
+	ram_image_cancel(NULL);
+	close_chain(chain, 2);
+	mem_finish(&none);
+	mem_finish(&m);
+}
+
 static void mapping_a_compressed_image_is_refused(void **state)
 {
 	struct mem m;
@@ -542,6 +572,7 @@ int main(void)
 		cmocka_unit_test(files_of_two_snapshots_are_refused),
 		cmocka_unit_test(chains_that_do_not_fit_are_refused),
 		cmocka_unit_test(errors_name_the_parent),
+		cmocka_unit_test(a_cancelled_fill_reads_no_further),
 		cmocka_unit_test(mapping_a_compressed_image_is_refused),
 		cmocka_unit_test(another_size_of_memory_is_refused),
 		cmocka_unit_test(hostile_headers_are_refused),
