@@ -12,6 +12,7 @@
 #include "host/user_disk.h"
 #include "host/vmargs.h"
 #include "lib/fd.h"
+#include "lib/le.h"
 #include "lib/util.h"
 
 static uint64_t overlay_size(const struct launch_options *o)
@@ -19,12 +20,28 @@ static uint64_t overlay_size(const struct launch_options *o)
 	return ALIGN_UP(o->overlay_size ? o->overlay_size : (uint64_t)OVERLAY_DISK_DEFAULT, MIB(1));
 }
 
+/* Features of ext4 that are in the way of writing only, by what Linux 5.10 can write: beyond these it mounts read-only. */
+static bool is_writable(const char *path)
+{
+	enum { SUPER = 1024, RO_COMPAT = SUPER + 0x64, WRITABLE = 0x1a77f };
+	uint8_t b[SUPER + 1024];
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	return fd >= 0 && fd_pread_full(fd, b, sizeof(b), 0) == sizeof(b) && !(le32_load(b + RO_COMPAT) & ~(uint32_t)WRITABLE);
+}
+
+/* What is in layers was made or imported to be written; should the kernel find that it cannot, the agent sees to it. */
+bool launch_disks_direct(const struct image *image)
+{
+	return image->format == IMAGE_FORMAT_EXT4 && (image->nlayers > 0 || is_writable(image->path));
+}
+
 int launch_disks_prepare(const struct launch *l, const struct launch_options *o, struct err *err)
 {
 	char path[PATH_MAX];
 	struct snapshot_layer layer;
 
-	if (l->image_fd < 0)
+	if (l->image_fd < 0 || l->direct)
 		return 0;
 	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
 
@@ -46,7 +63,7 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 	int r = need_directory(l, err);
 
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, overlay_size(o), NULL, &d, err);
+		r = vm_disks_add_layers(&l->disks, overlay_size(o), NULL, NULL, &d, err);
 	if (r < 0)
 		return r;
 	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
@@ -59,35 +76,50 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 	return r;
 }
 
-/* The image: a file that is read, or its layers; below an empty one, so that snapshots treat it like any disk of layers. */
-static int add_image(struct launch *l, struct err *err)
+/* The image's layers, in a disk that may be larger, with an empty one of the VM's own above them: also where the guest only reads, so
+ * that snapshots treat it like any disk of layers. */
+static int add_image_layers(struct launch *l, uint64_t size, struct err *err)
 {
 	const struct image *image = &l->image;
 	struct vm_disk *d = NULL;
 	size_t number = l->disks.n, k = 0;
+	const char *base = image->nlayers == 0 ? image->path : NULL;
 	char path[PATH_MAX];
-	int r;
+	int r = need_directory(l, err);
 
-	if (image->nlayers == 0)
-		return vm_disks_add_file(&l->disks, image->path, true, image->name, err);
-	r = need_directory(l, err);
-	if (r == 0 && image->layer[0].raw) {
+	if (r == 0 && image->nlayers > 0 && image->layer[0].raw) {
 		int fd = image_layer_open(image, k++, path, err);
 
 		fd_close(fd);
 		r = fd < 0 ? fd : 0;
+		base = path;
 	}
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, image->size, k > 0 ? path : NULL, &d, err);
+		r = vm_disks_add_layers(&l->disks, size, base, image->name, &d, err);
 	for (; k < image->nlayers && r == 0; k++) {
 		const struct image_layer *from = &image->layer[k];
 		struct snapshot_layer layer = { .size = from->bytes, .index_hash = from->index_hash };
 		int fd = image_layer_open(image, k, path, err);
 
 		memcpy(layer.digest, from->xxh, sizeof(layer.digest));
-		r = fd < 0 ? fd : vm_disk_add_layer(d, number, l->dir.disk_dir_fd, fd, path, &layer, err);
+		r = fd < 0 ? fd : vm_disk_add_held_layer(d, number, l->dir.disk_dir_fd, fd, path, &layer, err);
 	}
-	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
+	if (r == 0)
+		r = vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
+	if (r < 0)
+		err_prefix(err, "root disk in %s/%s: ", l->dir.disks.path, l->dir.id);
+	return r;
+}
+
+static int add_root(struct launch *l, const struct launch_options *o, struct err *err)
+{
+	int r;
+
+	if (l->direct)
+		return add_image_layers(l, MAX(ALIGN_UP(l->image.size, MIB(1)), overlay_size(o)), err);
+	r = l->image.nlayers == 0 ? vm_disks_add_file(&l->disks, l->image.path, true, l->image.name, err) :
+				    add_image_layers(l, l->image.size, err);
+	return r < 0 ? r : add_overlay(l, o, err);
 }
 
 static int add_cow(struct launch *l, const char *path, struct err *err)
@@ -97,7 +129,7 @@ static int add_cow(struct launch *l, const char *path, struct err *err)
 	int r = need_directory(l, err);
 
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, 0, path, &d, err);
+		r = vm_disks_add_layers(&l->disks, 0, path, NULL, &d, err);
 	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
 }
 
@@ -119,11 +151,8 @@ int launch_disks_make(struct launch *l, const struct launch_options *o, struct e
 {
 	int r = 0;
 
-	if (l->image_fd >= 0) {
-		r = add_image(l, err);
-		if (r == 0)
-			r = add_overlay(l, o, err);
-	}
+	if (l->image_fd >= 0)
+		r = add_root(l, o, err);
 	l->user_disks = &o->disks;
 	l->first_user_disk = l->disks.n;
 	for (size_t i = 0; i < o->disks.n && r == 0; i++)

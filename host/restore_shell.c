@@ -44,7 +44,7 @@ static int add_layers(struct launch *l, const struct restore_source *src, size_t
 	int r = l->dir.disk_dir_fd >= 0 ? 0 : vmdir_create_disks(&l->dir, err);
 
 	if (r == 0)
-		r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
+		r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, from->image, &d, err);
 	for (size_t k = 0; k < from->nlayers && r == 0; k++) {
 		int fd = snapshot_open_file(&src->snap, from->layer[k].file, from->layer[k].size, err);
 
@@ -69,7 +69,7 @@ static int describe_layers(struct launch *l, const struct restore_source *src, s
 {
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
 	struct vm_disk *d = NULL;
-	int r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, &d, err);
+	int r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, from->image, &d, err);
 
 	for (size_t k = 0; k < from->nlayers && r == 0; k++)
 		r = vm_disk_describe_layer(d, number, &from->layer[k], err);

@@ -224,6 +224,18 @@ int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd,
 	return r < 0 ? r : append(v, number, &own, name, known, err);
 }
 
+int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
+			   const struct snapshot_layer *known, struct err *err)
+{
+	_cleanup_close_ int own = fd;
+	char name[40];
+
+	layer_name(number, v->d.nlayers, name);
+	int r = vm_disk_link(own, path, disk_dir_fd, name, err);
+
+	return r < 0 ? r : append(v, number, &own, r > 0 ? name : path, known, err);
+}
+
 int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err)
 {
 	char name[40];

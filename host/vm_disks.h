@@ -38,6 +38,9 @@ int vm_disks_add_layers(struct vm_disks *v, uint64_t size, const char *base, con
  * copied where that is not possible. `known`: what is known of it. */
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 		      const struct snapshot_layer *known, struct err *err);
+/* The same for one that stays where it is for as long as the VM lives: what cannot be linked is used there. */
+int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
+			   const struct snapshot_layer *known, struct err *err);
 /* The same when another process has done it, without a descriptor. */
 int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err);
 /* The writable pair above. */
