@@ -42,8 +42,8 @@ struct command {
 	int cgroup; /* directory, or -1 */
 	struct spawned io;
 	pid_t group;     /* = the command's first process */
+	int status;      /* of waitpid, when it is not running any more */
 	bool running;    /* that process has not been reaped */
-	int status;      /* of waitpid, then */
 	bool killed;     /* by us: SIGKILL is not the OOM killer's */
 	bool tty, stdin_allowed, detached, resume;
 
@@ -57,11 +57,10 @@ struct command {
 
 	/* output */
 	struct outq out;
+	bool exit_queued, exit_taken; /* taken: the host has said that it has EXIT */
 	bool out_ended, err_ended; /* the frames of length 0 are queued */
 	size_t out_due, err_due;   /* bytes that were in the pipes when the command ended */
 	uint64_t drain_until;
-	bool exit_queued;
-	bool exit_taken; /* the host has said that it has EXIT */
 
 	/* time-out */
 	uint64_t deadline; /* of the next step; 0: none */

@@ -15,10 +15,10 @@ enum field_type { FIELD_STRING, FIELD_LIST, FIELD_BOOL, FIELD_INT };
 struct field {
 	const char *name;
 	enum field_type type;
+	unsigned ops;
 	size_t offset;       /* STRING: const char *; LIST: const char *[]; BOOL: bool; INT: int64_t */
 	size_t count_offset; /* LIST: size_t */
 	int64_t min, max;    /* INT: the range; LIST: max entries */
-	unsigned ops;
 };
 
 #define STRING(f, o) { .name = #f, .type = FIELD_STRING, .offset = offsetof(struct request, f), .ops = (o) }

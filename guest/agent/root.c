@@ -178,7 +178,7 @@ static int mount_overlay(struct agent *a, const char *device, struct err *err)
 
 	if (device[0] && strcmp(device, "none") != 0) {
 		rc = mount_overlay_disk(a, device, err);
-		if (rc == 0 || rc != -ENOENT)
+		if (rc != -ENOENT)
 			return rc;
 		agent_say(a, "%s: changes go to memory and are lost at power-off", err->text);
 	}
