@@ -32,7 +32,7 @@ CPPFLAGS += -I. -I$(B) -D_GNU_SOURCE -DCOFFER_VERSION='"$(VERSION)"'
 CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -MP
 LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
-PKG_VMM := liburing libzstd
+PKG_VMM := liburing libzstd liblz4
 PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
