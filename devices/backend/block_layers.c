@@ -385,6 +385,7 @@ static void layers_complete(struct block *b)
 {
 	struct block_layers *l = layers_of(b);
 
+	l->compact.waiting = false;
 	l->io->ops->complete(l->io);
 	run(l);
 }
@@ -427,6 +428,7 @@ static void layers_close(struct block *b)
 	fd_close(b->event_fd);
 	lsmt_index_finish(&l->index);
 	layers_space_finish(&l->space);
+	free(l->compact.slice);
 	free(l->subs);
 	free(l);
 }
@@ -457,7 +459,11 @@ static int open_all(struct block_layers *l, const struct block_config *c, struct
 	l->subs = calloc(LAYERS_SUBS, sizeof(*l->subs));
 	for (int i = 0; i < 2; i++)
 		l->log[i].ring = calloc(LAYERS_LOG_ENTRIES, LSMT_ENTRY_BYTES);
-	if (layers_space_init(&l->space) < 0 || !l->subs || !l->log[0].ring || !l->log[1].ring)
+	l->compact.slice = malloc((size_t)LAYERS_SLICE * LSMT_ENTRY_BYTES);
+	l->compact.slice_max = LAYERS_SLICE;
+	l->compact.floor = LAYERS_LOG_FLOOR;
+	l->compact.times = LAYERS_LOG_TIMES;
+	if (layers_space_init(&l->space) < 0 || !l->subs || !l->log[0].ring || !l->log[1].ring || !l->compact.slice)
 		return err_errno(err, -ENOMEM, "a disk of layers");
 	for (int i = LAYERS_SUBS - 1; i >= 0; i--) {
 		l->subs[i].l = l;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The "layers" backend's insides, shared by block_layers.c (requests), block_layers_log.c (the top's index file),
- * block_layers_space.c (the space of its data file) and block_layers_stack.c (attaching, sealing). Others use block.h.
+ * block_layers_compact.c (writing that anew), block_layers_space.c (the space of its data file) and
+ * block_layers_stack.c (attaching, sealing). Others use block.h.
  */
 #pragma once
 #include "devices/backend/block_io.h"
@@ -11,6 +12,9 @@ enum {
 	LAYERS_SUBS = 512,             /* requests to files in flight */
 	LAYERS_LOG_ENTRIES = 1 << 14,  /* of the top's index that are not in its file yet, at most */
 	LAYERS_LOG_WRITE = LAYERS_LOG_ENTRIES / 2, /* so many are written without being asked */
+	LAYERS_LOG_FLOOR = 1 << 16,    /* entries of the index file that may always be, whatever the top holds, */
+	LAYERS_LOG_TIMES = 2,          /* and for each that it holds */
+	LAYERS_SLICE = 4096,           /* entries copied at a time when the log is written anew */
 };
 
 /* Places in the engine's table. A layer's is given by its number, which is its tag in the index. A layer that is not
@@ -44,6 +48,7 @@ struct layers_log {
 	uint64_t file_end;            /* bytes */
 	uint16_t data_place;
 	int index_fd;                 /* owned; -1 */
+	bool second;                  /* where in the file it is: lsmt_log_start */
 	bool data_dirty, index_dirty; /* written since the last sync */
 };
 
@@ -87,7 +92,40 @@ struct layers_space {
 	struct layers_punch punch[LAYERS_PUNCHES];
 };
 
-enum layers_step { LAYERS_IDLE, LAYERS_SYNC_DATA, LAYERS_WRITE_INDEX, LAYERS_SYNC_INDEX };
+/* What the log's machine is at: the steps of a round, then those between rounds. */
+enum layers_step {
+	LAYERS_IDLE,
+	LAYERS_SYNC_DATA,
+	LAYERS_WRITE_INDEX,
+	LAYERS_WRITE_COPY,            /* the same entries, into the log that is written anew */
+	LAYERS_SYNC_INDEX,
+	LAYERS_WRITE_HEADER,
+	LAYERS_SYNC_HEADER,
+	LAYERS_BETWEEN,               /* block_layers_compact.c */
+};
+
+/* The top's log, written anew (block_layers_compact.c). */
+enum layers_compact_state {
+	LAYERS_COMPACT_OFF,
+	LAYERS_COMPACT_COPY,          /* what the index holds goes to the other place, and so does what comes */
+	LAYERS_COMPACT_SWITCH,        /* all is there: the next round can have the header name it */
+	LAYERS_COMPACT_CLEAN,         /* the other place is to be emptied */
+	LAYERS_COMPACT_SYNC,          /* and that synced */
+};
+
+struct layers_compact {
+	enum layers_compact_state state;
+	uint8_t *slice;               /* LAYERS_SLICE entries; a header block */
+	uint64_t at;                  /* COPY: sector of the disk; CLEAN: bytes of the file */
+	uint64_t end;                 /* bytes: of what the other place holds */
+	uint32_t floor, times, slice_max; /* LAYERS_LOG_FLOOR, _TIMES, LAYERS_SLICE; tests want less */
+	uint32_t entries;             /* of the slice under way */
+	bool turn;                    /* between rounds, a step of this is next */
+	bool switching;               /* the round under way ends with the header */
+	bool doubt;                   /* a header may or may not have been written: both logs are kept whole */
+	bool off;                     /* not for this top */
+	bool waiting;                 /* comes back with the next event */
+};
 
 struct layers_list {
 	struct block_request *head, *tail;
@@ -123,6 +161,7 @@ struct block_layers {
 	uint32_t step_entries;
 	struct block_request step_req;
 	struct iovec step_iov[2];
+	struct layers_compact compact;
 	bool full;                    /* a request waits for room */
 	int log_error;                /* of the last round */
 	bool broken;                  /* a sync failed: what is on the storage is unknown from here on */
@@ -142,6 +181,22 @@ void layers_log_flush(struct block_layers *l, struct block_request *r);
 void layers_log_poke(struct block_layers *l);
 /* Write everything, and wait: nothing else is in flight. 0 or -errno. */
 int layers_log_finish(struct block_layers *l);
+
+/* block_layers_compact.c, for the log's machine. A new top, with the index file that pair_open or check_empty saw: */
+void layers_compact_reset(struct block_layers *l, bool off);
+/* Has it something to do between rounds? If so, and the machine is idle, do it: l->step_req is to be submitted. */
+bool layers_compact_ready(struct block_layers *l);
+bool layers_compact_step(struct block_layers *l);
+void layers_compact_stepped(struct block_layers *l, int result);
+/* Should a round begin for its sake; do the round's entries go to both logs; where. */
+bool layers_compact_wants_round(const struct block_layers *l);
+bool layers_compact_doubles(const struct block_layers *l);
+/* Could those not be written? False: the round has failed. */
+bool layers_compact_give_up(struct block_layers *l);
+/* l->step_req becomes the header's write; it was written, and synced; it was not. */
+void layers_compact_header(struct block_layers *l);
+void layers_compact_switched(struct block_layers *l);
+void layers_compact_in_doubt(struct block_layers *l);
 
 /* 0 or -ENOMEM; finish accepts what init left, and zeros. */
 int layers_space_init(struct layers_space *s);

@@ -16,6 +16,9 @@
  * When a sync fails, the kernel may have dropped the data it could not write; a later success would mean nothing. From
  * then on every flush fails. A failed append is tried again at the same place by the next round.
  *
+ * Between rounds the log is written anew when it has grown long (block_layers_compact.c); while that goes on, rounds write
+ * their entries to both places, and one of them ends with the header that names the new one.
+ *
  * A round that is through makes what its entries displaced free to be used again (block_layers_space.c), and too much of that
  * starts one.
  *
@@ -71,7 +74,9 @@ static void submit_step(struct block_layers *l, enum layers_step step, enum bloc
 {
 	l->step = step;
 	l->step_req = (struct block_request){ .op = op, .file = place, .done = on_step };
-	if (op == BLOCK_WRITE) {
+	if (step == LAYERS_WRITE_HEADER) {
+		layers_compact_header(l);
+	} else if (op == BLOCK_WRITE) {
 		struct layers_log *g = &l->log[l->step_log];
 		uint32_t at = (uint32_t)(g->head % LAYERS_LOG_ENTRIES);
 		uint32_t first = MIN(l->step_entries, LAYERS_LOG_ENTRIES - at);
@@ -79,7 +84,7 @@ static void submit_step(struct block_layers *l, enum layers_step step, enum bloc
 		l->step_iov[0] =
 		    (struct iovec){ g->ring + (size_t)at * LSMT_ENTRY_BYTES, (size_t)first * LSMT_ENTRY_BYTES };
 		l->step_iov[1] = (struct iovec){ g->ring, (size_t)(l->step_entries - first) * LSMT_ENTRY_BYTES };
-		l->step_req.offset = g->file_end;
+		l->step_req.offset = step == LAYERS_WRITE_COPY ? l->compact.end : g->file_end;
 		l->step_req.len = (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
 		l->step_req.iov = l->step_iov;
 		l->step_req.niov = first < l->step_entries ? 2 : 1;
@@ -92,12 +97,16 @@ static void next_step(struct block_layers *l, enum layers_step done)
 {
 	for (;;) {
 		struct layers_log *g = &l->log[l->step_log];
+		uint16_t index_place = (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log);
 
 		switch (done) {
 		case LAYERS_IDLE:
 			l->step_entries = used(g);
-			if (l->step_log == l->current)
+			l->compact.switching = false;
+			if (l->step_log == l->current) {
 				layers_space_mark(&l->space);
+				l->compact.switching = l->compact.state == LAYERS_COMPACT_SWITCH;
+			}
 			if (g->data_dirty && !l->unsafe) {
 				g->data_dirty = false; /* writes that complete from here on set it again */
 				submit_step(l, LAYERS_SYNC_DATA, BLOCK_FLUSH, g->data_place);
@@ -105,20 +114,44 @@ static void next_step(struct block_layers *l, enum layers_step done)
 			}
 			__attribute__((fallthrough));
 		case LAYERS_SYNC_DATA:
+			if ((uint64_t)l->step_entries * LSMT_ENTRY_BYTES > lsmt_log_limit(g->second) - g->file_end) {
+				end_round(l, -EFBIG);
+				return;
+			}
 			if (l->step_entries) {
-				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE,
-					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				submit_step(l, LAYERS_WRITE_INDEX, BLOCK_WRITE, index_place);
 				return;
 			}
 			__attribute__((fallthrough));
 		case LAYERS_WRITE_INDEX:
+			if (l->step_entries && l->step_log == l->current && layers_compact_doubles(l)) {
+				submit_step(l, LAYERS_WRITE_COPY, BLOCK_WRITE, index_place);
+				return;
+			}
+			__attribute__((fallthrough));
+		case LAYERS_WRITE_COPY:
 			if (g->index_dirty && !l->unsafe) {
-				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH,
-					    (uint16_t)(LAYERS_FILE_INDEX0 + l->step_log));
+				submit_step(l, LAYERS_SYNC_INDEX, BLOCK_FLUSH, index_place);
 				return;
 			}
 			__attribute__((fallthrough));
 		case LAYERS_SYNC_INDEX:
+			if (!l->compact.switching)
+				break;
+			submit_step(l, LAYERS_WRITE_HEADER, BLOCK_WRITE, index_place);
+			return;
+		case LAYERS_WRITE_HEADER:
+			if (!l->compact.switching)
+				break;
+			if (!l->unsafe) {
+				submit_step(l, LAYERS_SYNC_HEADER, BLOCK_FLUSH, index_place);
+				return;
+			}
+			__attribute__((fallthrough));
+		case LAYERS_SYNC_HEADER:
+			layers_compact_switched(l);
+			break;
+		case LAYERS_BETWEEN:
 			break;
 		}
 		if (l->step_log == l->current) {
@@ -132,24 +165,50 @@ static void next_step(struct block_layers *l, enum layers_step done)
 	}
 }
 
+/* The entries of this round are in the file, or in both logs. */
+static void took_entries(struct block_layers *l, struct layers_log *g, bool both)
+{
+	uint64_t bytes = (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
+
+	g->head += l->step_entries;
+	g->file_end += bytes;
+	g->index_dirty = true;
+	if (both)
+		l->compact.end += bytes;
+	l->step_entries = 0;
+}
+
 static void on_step(struct block_request *r, int result)
 {
 	struct block_layers *l = container_of(r, struct block_layers, step_req);
 	struct layers_log *g = &l->log[l->step_log];
 
+	if (l->step == LAYERS_BETWEEN) {
+		l->step = LAYERS_IDLE;
+		layers_compact_stepped(l, result);
+		layers_log_poke(l);
+		return;
+	}
+	if (l->step == LAYERS_WRITE_COPY && result < 0 && layers_compact_give_up(l)) {
+		took_entries(l, g, false);
+		result = 0;
+	} else if (l->step == LAYERS_WRITE_HEADER && result < 0) {
+		/* What the round was asked for is done. */
+		layers_compact_in_doubt(l);
+		result = 0;
+	}
 	if (result < 0) {
-		l->broken |= l->step != LAYERS_WRITE_INDEX;
+		l->broken |= l->step_req.op == BLOCK_FLUSH;
 		end_round(l, result);
 		layers_log_poke(l);
 		return;
 	}
-	if (l->step == LAYERS_WRITE_INDEX) {
-		g->head += l->step_entries;
-		g->file_end += (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
-		g->index_dirty = true;
-	} else if (l->step == LAYERS_SYNC_INDEX) {
+	if (l->step == LAYERS_WRITE_INDEX && !(l->step_log == l->current && layers_compact_doubles(l)))
+		took_entries(l, g, false);
+	else if (l->step == LAYERS_WRITE_COPY && l->step_entries)
+		took_entries(l, g, true);
+	else if (l->step == LAYERS_SYNC_INDEX)
 		g->index_dirty = false;
-	}
 	next_step(l, l->step);
 	layers_log_poke(l);
 }
@@ -172,13 +231,36 @@ static bool wants_room(const struct block_layers *l)
 
 	if (!l->has_top || l->log_error || l->broken)
 		return false;
-	return (n && (l->full || n >= LAYERS_LOG_WRITE)) || layers_space_wants_round(&l->space, l->full);
+	return (n && (l->full || n >= LAYERS_LOG_WRITE)) || layers_space_wants_round(&l->space, l->full) ||
+	       layers_compact_wants_round(l);
+}
+
+/* A step of the log's rewriting, and no round that has waited for the last one. */
+static bool step_between(struct block_layers *l, bool round)
+{
+	if ((round && !l->compact.turn) || !layers_compact_ready(l))
+		return false;
+	l->compact.turn = false;
+	l->step_req = (struct block_request){ .file = (uint16_t)(LAYERS_FILE_INDEX0 + l->current), .done = on_step };
+	if (!layers_compact_step(l))
+		return false;
+	l->step = LAYERS_BETWEEN;
+	l->io->ops->submit(l->io, &l->step_req);
+	return true;
 }
 
 void layers_log_poke(struct block_layers *l)
 {
-	while (l->step == LAYERS_IDLE && (l->flushes.head || wants_room(l)))
+	while (l->step == LAYERS_IDLE) {
+		bool round = l->flushes.head || wants_room(l);
+
+		if (step_between(l, round))
+			return;
+		if (!round && !l->flushes.head && !wants_room(l))
+			return;
 		begin_round(l);
+		l->compact.turn = true;
+	}
 }
 
 static void nothing(struct block_request *r, int result)
@@ -193,11 +275,13 @@ int layers_log_finish(struct block_layers *l)
 
 	if (!l->has_top)
 		return 0;
+	l->draining = true;
 	do { /* a round may be under way, begun before what came last */
 		l->io->ops->drain(l->io);
 	} while (l->step != LAYERS_IDLE);
 	layers_log_flush(l, &flush);
 	layers_log_poke(l);
 	l->io->ops->drain(l->io);
+	l->draining = false;
 	return l->log_error;
 }

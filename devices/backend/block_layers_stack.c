@@ -118,6 +118,8 @@ static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t t
 	g->data_place = (uint16_t)(LAYERS_FILE_TAG0 + tag);
 	g->data_dirty = g->index_dirty = false;
 	g->index_fd = index_fd;
+	g->second = p->second;
+	layers_compact_reset(l, p->one_log);
 }
 
 static int attach_top(struct block_layers *l, const struct block_stack *s, uint8_t *buf, struct lsmt_pair *ret,
@@ -257,6 +259,7 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 	unsigned old_place = LAYERS_FILE_INDEX0 + !l->current;
 	struct block_sealing *s;
 	struct lsmt_pair pair = { 0 };
+	uint32_t count = l->index.of_tag[l->top];
 	int r;
 
 	if (!l->has_top)
@@ -268,20 +271,20 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 	r = lsmt_pair_check_empty(new_data_fd, new_index_fd, "new top", b->size, &pair, err);
 	if (r < 0)
 		return r;
-	if (l->carry) {
+	if (l->carry || l->compact.doubt) {
 		r = layers_log_finish(l);
-		if (r < 0 || l->carry)
+		if (r < 0 || l->carry || l->compact.doubt)
 			return err_errno(err, r < 0 ? r : -EIO, "write the index of the layer sealed before");
 	}
 	s = calloc(1, sizeof(*s));
 	if (s) {
-		s->entries = malloc(l->index.count * LSMT_ENTRY_BYTES + 1);
+		s->entries = malloc((size_t)count * LSMT_ENTRY_BYTES + 1);
 		s->free = malloc((layers_space_free(&l->space, NULL) + 1) * sizeof(*s->free));
 		s->fd = -1;
 	}
 	if (!s || !s->entries || !s->free) {
 		block_sealing_free(s);
-		return err_errno(err, -ENOMEM, "an index of %" PRIu64 " entries", l->index.count);
+		return err_errno(err, -ENOMEM, "an index of %u entries", count);
 	}
 	s->fd = fcntl(l->layer_fd[l->top], F_DUPFD_CLOEXEC, 3);
 	r = s->fd < 0 ? err_errno(err, -errno, "duplicate the top's descriptor") : 0;
@@ -296,7 +299,7 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 	}
 	s->head = l->top_head;
 	s->data_end = l->cursor;
-	s->n = lsmt_index_extract(&l->index, l->top, s->entries, l->index.count);
+	s->n = lsmt_index_extract(&l->index, l->top, s->entries, count);
 	if (l->space.can_punch && !l->broken)
 		s->nfree = layers_space_free(&l->space, s->free);
 	fd_close(l->log[!l->current].index_fd);

@@ -24,6 +24,8 @@ enum {
 #define LSMT_OFFSET_MAX ((1ull << 50) - 1) /* sectors */
 #define LSMT_MOFFSET_MAX ((1ull << 55) - 1)
 #define LSMT_VIRTUAL_MAX (1ull << 59)      /* bytes */
+/* The two places in a pair's index file where its log can begin are LSMT_BLOCK and this; each reaches as far. */
+#define LSMT_LOG_SECOND (8ull << 30)
 
 enum {
 	LSMT_FLAG_HEADER = 1, /* clear: trailer */
@@ -31,6 +33,7 @@ enum {
 	LSMT_FLAG_SEALED = 4,
 	LSMT_FLAG_GC = 8,
 	LSMT_FLAG_SPARSE = 16,
+	LSMT_FLAG_LOG_SECOND = 256, /* a pair's index file only, ours only: its log is the second one */
 };
 
 /* Header or trailer, decoded. */
@@ -73,13 +76,26 @@ typedef int lsmt_each(void *arg, const struct lsmt_seg *s);
 int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each,
 			 void *arg, struct err *err);
 
+/* Where a log begins, and where it must end. */
+static inline uint64_t lsmt_log_start(bool second)
+{
+	return second ? LSMT_LOG_SECOND : LSMT_BLOCK;
+}
+static inline uint64_t lsmt_log_limit(bool second)
+{
+	return second ? 2 * LSMT_LOG_SECOND : LSMT_LOG_SECOND;
+}
+
 /* A writable pair. Entries are given to `each` in the order they were written, up to the first that cannot be: one
- * that was not whole, or whose data are not there, when the power went. Whatever follows it is cut off. */
+ * that was not whole, or whose data are not there, when the power went. Whatever follows it is cut off, and what is
+ * left of another log (block_layers_compact.c) is removed. */
 struct lsmt_pair {
 	struct lsmt_head head;
 	uint64_t data_end;  /* sectors; a multiple of LSMT_BLOCK: where data go on */
 	uint64_t index_end; /* bytes; where entries go on */
 	uint64_t entries;
+	bool second;        /* the log begins at LSMT_LOG_SECOND */
+	bool one_log;       /* the place of the other log could not be cleaned */
 	bool torn;          /* something was cut off */
 };
 int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, lsmt_each *each, void *arg,

@@ -38,6 +38,11 @@ static bool is_zeroed(const struct lsmt_cell *c)
 	return c->high >> 55 & 1;
 }
 
+static uint8_t tag_of(const struct lsmt_cell *c)
+{
+	return (uint8_t)(c->high >> 56);
+}
+
 static struct lsmt_cell cell_make(const struct lsmt_seg *s)
 {
 	/* The place of a zeroed one means nothing; as 0, two of them always continue each other. */
@@ -54,7 +59,7 @@ static void cell_read(const struct lsmt_cell *c, struct lsmt_seg *ret)
 		.length = (uint32_t)length_of(c),
 		.moffset = c->high & LSMT_MOFFSET_MAX,
 		.zeroed = is_zeroed(c),
-		.tag = (uint8_t)(c->high >> 56),
+		.tag = tag_of(c),
 	};
 }
 
@@ -102,6 +107,7 @@ void lsmt_index_clear(struct lsmt_index *x)
 	x->free = NULL;
 	x->fresh = x->ndir = x->nfree = 0;
 	x->count = 0;
+	memset(x->of_tag, 0, sizeof(x->of_tag));
 }
 
 void lsmt_index_finish(struct lsmt_index *x)
@@ -251,6 +257,7 @@ static void put(struct lsmt_index *x, uint32_t *pd, uint32_t *pi, const struct l
 	c->seg[i] = *cell;
 	c->n++;
 	x->count++;
+	x->of_tag[tag_of(cell)]++;
 	if (i == 0)
 		set_first(x, d);
 	*pd = d;
@@ -262,6 +269,8 @@ static void take(struct lsmt_index *x, uint32_t *d, uint32_t *i, uint32_t n)
 {
 	struct lsmt_chunk *c = x->dir[*d].chunk;
 
+	for (uint32_t k = 0; k < n; k++)
+		x->of_tag[tag_of(&c->seg[*i + k])]--;
 	memmove(&c->seg[*i], &c->seg[*i + n], (c->n - *i - n) * sizeof(c->seg[0]));
 	c->n -= n;
 	x->count -= n;
@@ -392,6 +401,12 @@ bool lsmt_index_lookup(const struct lsmt_index *x, uint64_t offset, uint64_t max
 	return true;
 }
 
+static void cell_write(const struct lsmt_cell *c, uint8_t *ret)
+{
+	le64_store(ret, c->low);
+	le64_store(ret + 8, c->high & ((1ull << 56) - 1));
+}
+
 uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *ret, uint64_t max)
 {
 	uint64_t n = 0;
@@ -400,17 +415,36 @@ uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *re
 		const struct lsmt_chunk *c = x->dir[d].chunk;
 
 		for (uint32_t i = 0; i < c->n; i++) {
-			if (c->seg[i].high >> 56 != tag)
+			if (tag_of(&c->seg[i]) != tag)
 				continue;
 			if (ret) {
 				if (n == max)
 					return n;
-				le64_store(ret + n * LSMT_ENTRY_BYTES, c->seg[i].low);
-				le64_store(ret + n * LSMT_ENTRY_BYTES + 8, c->seg[i].high & ((1ull << 56) - 1));
+				cell_write(&c->seg[i], ret + n * LSMT_ENTRY_BYTES);
 			}
 			n++;
 		}
 	}
+	return n;
+}
+
+uint32_t lsmt_index_slice(const struct lsmt_index *x, uint8_t tag, uint64_t *offset, uint8_t *ret, uint32_t max)
+{
+	uint32_t d, i, n = 0;
+
+	find(x, *offset, &d, &i);
+	for (uint32_t looked = 0; d < x->ndir; d++, i = 0) {
+		const struct lsmt_chunk *c = x->dir[d].chunk;
+
+		for (; i < c->n; i++, looked++) {
+			if (n == max || looked == LSMT_SLICE_LOOK)
+				return n;
+			*offset = end_of(&c->seg[i]);
+			if (tag_of(&c->seg[i]) == tag)
+				cell_write(&c->seg[i], ret + n++ * LSMT_ENTRY_BYTES);
+		}
+	}
+	*offset = LSMT_OFFSET_MAX;
 	return n;
 }
 

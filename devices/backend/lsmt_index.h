@@ -33,6 +33,7 @@ struct lsmt_index {
 	size_t bytes;             /* reserved */
 	uint32_t max, fresh, ndir, nfree;
 	uint64_t count;
+	uint32_t of_tag[256];     /* of count, by layer */
 };
 
 /* Room for max_segs segments (more when they lie well). 0 or -errno. */
@@ -51,6 +52,12 @@ bool lsmt_index_lookup(const struct lsmt_index *x, uint64_t offset, uint64_t max
 
 /* All segments with this tag, in order, encoded with tag 0: how many; ret (NULL: only count) has room for max. */
 uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *ret, uint64_t max);
+
+/* The same in pieces: from the first that ends behind *offset on, max at most, looking at no more than LSMT_SLICE_LOOK
+ * of all layers. *offset becomes where to go on, LSMT_OFFSET_MAX behind the last. What changes in between is in no piece,
+ * or in one. */
+enum { LSMT_SLICE_LOOK = 1 << 15 };
+uint32_t lsmt_index_slice(const struct lsmt_index *x, uint8_t tag, uint64_t *offset, uint8_t *ret, uint32_t max);
 
 /* In order: false behind the last one. */
 struct lsmt_cursor { uint32_t dir, i; };

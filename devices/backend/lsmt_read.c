@@ -5,12 +5,14 @@
  * A pair's index file is a log. While it was written, no entry went to it before its data were on stable storage
  * (block_layers_log.c), so what a cut of power leaves is some prefix of it, then perhaps pieces of the batch that was
  * under way. The log ends at the first entry that cannot be one; the file is cut there, or pieces behind it would
- * come back to life once new entries fill the gap. New data go behind everything the data file holds.
+ * come back to life once new entries fill the gap. New data go behind everything the data file holds. A log that was
+ * written anew stands at the other of two places in the file; what the place that is not the log's holds is removed.
  *
  * Trust: every byte is hostile. Sizes are checked against the file before anything is read by them.
  */
-/* syscalls(main): pread64 ftruncate fdatasync */
+/* syscalls(main): pread64 ftruncate fdatasync fallocate */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -197,8 +199,13 @@ static int pair_heads(int data_fd, int index_fd, const char *name, struct lsmt_p
 	*ret = (struct lsmt_pair){
 		.head = d,
 		.data_end = ALIGN_UP(size, (uint64_t)LSMT_BLOCK) / 512,
-		.index_end = LSMT_BLOCK,
+		.second = x.flags & LSMT_FLAG_LOG_SECOND,
 	};
+	ret->index_end = lsmt_log_start(ret->second);
+	if (*index_size < ret->index_end)
+		return err_set(err, -EINVAL,
+			       "%s: its index file has %" PRIu64 " bytes, its entries should begin at %" PRIu64, name,
+			       *index_size, ret->index_end);
 	/* What can be written there must be expressible in an entry. */
 	if (size > LSMT_VIRTUAL_MAX)
 		return err_set(err, -EINVAL, "%s: a data file of %" PRIu64 " bytes is too long", name, size);
@@ -216,17 +223,30 @@ int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t 
 	if (ret->head.virtual_size != virtual_size)
 		return err_set(err, -EINVAL, "%s: a disk of %" PRIu64 " bytes, this one has %" PRIu64, name,
 			       ret->head.virtual_size, virtual_size);
-	if (ret->data_end != LSMT_HEADER_SECTORS || index_size != LSMT_BLOCK)
+	if (ret->data_end != LSMT_HEADER_SECTORS || index_size != LSMT_BLOCK || ret->second)
 		return err_set(err, -EINVAL, "%s: not empty", name);
+	return 0;
+}
+
+/* Remove all that is in the index file besides header and log. */
+static int cut_log(int fd, const char *name, uint64_t size, struct lsmt_pair *p, struct err *err)
+{
+	if (p->index_end == size && !p->second)
+		return 0;
+	if (p->second)
+		p->one_log = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, LSMT_BLOCK,
+				       (off_t)(LSMT_LOG_SECOND - LSMT_BLOCK)) < 0;
+	if ((p->index_end != size && ftruncate(fd, (off_t)p->index_end) < 0) || fdatasync(fd) < 0)
+		return err_errno(err, -errno, "%s: cut its index to %" PRIu64 " bytes", name, p->index_end);
 	return 0;
 }
 
 int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, lsmt_each *each, void *arg,
 		   struct lsmt_pair *ret, struct err *err)
 {
-	uint64_t index_size = 0, data_size = 0, data_end, sectors;
+	uint64_t index_size = 0, data_size = 0, data_end, sectors, limit;
 	struct lsmt_pair p = { 0 };
-	bool whole = true;
+	bool whole = true, blank = false;
 	int r = pair_heads(data_fd, index_fd, name, &p, &index_size, err);
 
 	if (r < 0)
@@ -236,8 +256,9 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 		return r;
 	data_end = data_size / 512;
 	sectors = p.head.virtual_size / 512;
-	while (whole && index_size - p.index_end >= LSMT_ENTRY_BYTES) {
-		uint64_t n = MIN((index_size - p.index_end) / LSMT_ENTRY_BYTES, (uint64_t)LSMT_READ_ENTRIES);
+	limit = MIN(index_size, lsmt_log_limit(p.second));
+	while (whole && limit - p.index_end >= LSMT_ENTRY_BYTES) {
+		uint64_t n = MIN((limit - p.index_end) / LSMT_ENTRY_BYTES, (uint64_t)LSMT_READ_ENTRIES);
 
 		r = read_entries(index_fd, p.index_end, n, name, buf, err);
 		if (r < 0)
@@ -249,11 +270,10 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 			if (!is_padding(&s)) {
 				if (lsmt_seg_fault(&s, sectors, data_end)) {
 					whole = false;
+					blank = s.length == 0 && s.offset == 0;
 					break;
 				}
-				if (++p.entries > LSMT_ENTRIES_MAX)
-					return err_set(err, -EINVAL, "%s: more than %d index entries: seal the layer",
-						       name, LSMT_ENTRIES_MAX);
+				p.entries++;
 				s.tag = 0;
 				r = each(arg, &s);
 				if (r < 0)
@@ -262,11 +282,11 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 			p.index_end += LSMT_ENTRY_BYTES;
 		}
 	}
-	if (p.index_end != index_size) {
-		p.torn = true;
-		if (ftruncate(index_fd, (off_t)p.index_end) < 0 || fdatasync(index_fd) < 0)
-			return err_errno(err, -errno, "%s: cut its index to %" PRIu64 " bytes", name, p.index_end);
-	}
+	/* Where there were two logs, the file may be longer than the one that is left: then only an entry tells. */
+	p.torn = p.index_end != index_size && (index_size <= LSMT_LOG_SECOND || (!whole && !blank));
+	r = cut_log(index_fd, name, index_size, &p, err);
+	if (r < 0)
+		return r;
 	*ret = p;
 	return 0;
 }

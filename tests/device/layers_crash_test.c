@@ -26,7 +26,7 @@ struct fake_io {
 	struct block_request *waiting[LAYERS_SUBS + 8];
 	int nwaiting;
 	struct event *event; /* EVENTS of them */
-	int nevents, holes;
+	int nevents, holes, switches;
 	bool plain; /* requests are carried out in order, and nothing is noted */
 	struct rnd rnd;
 };
@@ -59,6 +59,7 @@ static void note_write(struct fake_io *f, int fd, const struct block_request *r)
 	uint64_t at = 0;
 
 	assert_true(f->nevents < EVENTS);
+	f->switches += r->offset == 0;
 	*e = (struct event){ .ino = inode(fd), .off = r->offset, .len = r->len, .bytes = malloc(r->len) };
 	for (int i = 0; i < r->niov; i++) {
 		memcpy(e->bytes + at, r->iov[i].iov_base, r->iov[i].iov_len);
@@ -111,7 +112,9 @@ static void fake_do(struct fake_io *f, int i)
 			note_hole(f, fd, off, r->len);
 		break;
 	case BLOCK_WRITE_ZEROES:
-		fail_msg("not a file's");
+		assert_true(r->flags & BLOCK_F_UNMAP);
+		note_hole(f, fd, off, r->len);
+		break;
 	}
 	r->done(r, 0);
 }
@@ -219,6 +222,9 @@ static void crash_open(struct crash *c)
 	c->b = fake_open(&s, c->f);
 	l = layers_of(c->b);
 	l->space.pool.max = c->seed % 3 * 4; /* small, so that holes are punched, too */
+	l->compact.floor = c->seed % 2 ? 4 : 30; /* and the log written anew, again and again */
+	l->compact.times = 0;
+	l->compact.slice_max = 5 + 8 * (c->seed % 4);
 }
 
 static struct crash *crash_start(uint64_t seed)
@@ -249,6 +255,11 @@ static void crash_kill(struct crash *c)
 	l->io = c->f->real;
 	c->b->ops->close(c->b); /* and waits for nothing */
 	crash_open(c);
+	/* Opening has emptied the place that is not the log's, and synced that. */
+	l = layers_of(c->b);
+	note_hole(c->f, c->index[0], lsmt_log_start(!l->log[0].second), 1 << 16);
+	c->f->event[c->f->nevents - 1].safe = true;
+	c->f->holes--;
 }
 
 static void crash_end(struct crash *c)
@@ -268,10 +279,12 @@ static int cut_copy(struct crash *c, int fd)
 {
 	ino_t ino = inode(fd);
 	uint8_t header[LSMT_BLOCK];
-	struct memory_image copy = { 0 };
+	struct memory_image copy[2] = { 0 }; /* the second: of an index file, from its second log on */
+	int copy_fd;
 
 	assert_int_equal(fd_pread_full(fd, header, sizeof(header), 0), sizeof(header));
-	image_write(&copy, header, sizeof(header), 0);
+	header[29] &= (uint8_t)~(LSMT_FLAG_LOG_SECOND >> 8); /* as it was made; what was written there later is in the events */
+	image_write(&copy[0], header, sizeof(header), 0);
 	for (int i = 0; i < c->f->nevents; i++) {
 		const struct event *e = &c->f->event[i];
 		uint32_t mood = rnd_below(&c->rnd, 4); /* lost, there, in pieces */
@@ -284,9 +297,10 @@ static int cut_copy(struct crash *c, int fd)
 			if (!e->safe && mood != 1 && (mood == 0 || rnd_below(&c->rnd, 2)))
 				;
 			else if (e->hole)
-				image_punch(&copy, e->off + at, n);
+				image_punch(&copy[(e->off + at) / LSMT_LOG_SECOND], (e->off + at) % LSMT_LOG_SECOND, n);
 			else
-				image_write(&copy, e->bytes + at, n, e->off + at);
+				image_write(&copy[(e->off + at) / LSMT_LOG_SECOND], e->bytes + at, n,
+					    (e->off + at) % LSMT_LOG_SECOND);
 			at += n;
 		}
 	}
@@ -296,9 +310,14 @@ static int cut_copy(struct crash *c, int fd)
 
 		if (r->op != BLOCK_WRITE || inode(c->f->file[r->file]) != ino || rnd_below(&c->rnd, 2))
 			continue;
-		image_write(&copy, r->iov[0].iov_base, MIN(r->iov[0].iov_len, (size_t)512), r->offset);
+		image_write(&copy[r->offset / LSMT_LOG_SECOND], r->iov[0].iov_base, MIN(r->iov[0].iov_len, (size_t)512),
+			    r->offset % LSMT_LOG_SECOND);
 	}
-	return image_to_file(&copy);
+	copy_fd = image_to_file(&copy[0]);
+	if (copy[1].size)
+		assert_int_equal(fd_pwrite_full(copy_fd, copy[1].bytes, copy[1].size, (off_t)LSMT_LOG_SECOND), 0);
+	free(copy[1].bytes);
+	return copy_fd;
 }
 
 /* Sector s may hold this: what `floor` says, or something newer that covers it. */
@@ -468,12 +487,13 @@ static void punch_as_sealing(struct crash *c)
 		note_hole(c->f, c->data[c->npairs - 1], e[i].block * LSMT_BLOCK, e[i].n * LSMT_BLOCK);
 }
 
-static void run_and_cut(uint64_t seed, bool seals, bool kills)
+/* How often the log was written anew. */
+static int run_and_cut(uint64_t seed, bool seals, bool kills)
 {
 	struct crash *c = crash_start(seed);
 	struct promise *p = calloc(OPS, sizeof(*p));
 	struct block_sealing *sealing[FILES_MAX];
-	int np = 0;
+	int np = 0, switches;
 
 	while (c->nops < OPS) {
 		if (unfinished(c) < INFLIGHT && rnd_below(&c->rnd, 3)) {
@@ -516,31 +536,42 @@ static void run_and_cut(uint64_t seed, bool seals, bool kills)
 	assert_int_equal(np, 0);
 	check_disk(c, c->b);
 	assert_true(c->f->holes > 0);
+	switches = c->f->switches;
 	for (int i = 0; i + 1 < c->npairs; i++)
 		block_sealing_free(sealing[i]);
 	crash_end(c);
 	free(p);
+	return switches;
 }
 
 static void what_was_flushed_survives_any_cut(void **state)
 {
+	int switches = 0;
+
 	(void)state;
 	for (uint64_t seed = 1; seed <= ROUNDS; seed++)
-		run_and_cut(seed, false, false);
+		switches += run_and_cut(seed, false, false);
+	assert_true(switches >= 4);
 }
 
 static void it_survives_across_tops_that_are_not_sealed_yet(void **state)
 {
+	int switches = 0;
+
 	(void)state;
 	for (uint64_t seed = 101; seed <= 100 + ROUNDS; seed++)
-		run_and_cut(seed, true, false);
+		switches += run_and_cut(seed, true, false);
+	assert_true(switches >= 4);
 }
 
 static void it_survives_when_monitors_end_before_it(void **state)
 {
+	int switches = 0;
+
 	(void)state;
 	for (uint64_t seed = 201; seed <= 200 + ROUNDS; seed++)
-		run_and_cut(seed, false, true);
+		switches += run_and_cut(seed, false, true);
+	assert_true(switches >= 4);
 }
 
 /* A read that found a block before it was overwritten gets what was there, however long it takes. */
