@@ -34,7 +34,7 @@ static const struct opt options[] = {
 		   "memory: zstd is smaller, none (the default) can be mapped and shared by many VMs"),
 	OPT_BOOL(struct take_options, stop, "stop", 0, "end the VM when the snapshot is complete"),
 	OPT_BOOL(struct take_options, freeze, "freeze", 0,
-		 "nothing is written to the guest's root file system until all memory is saved: programs that write wait"),
+		 "the guest's root file system is frozen for the moment of the snapshot: programs that write wait"),
 	OPT_BOOL(struct take_options, no_sync, "no-sync", 0, "do not flush the guest's file systems first"),
 	OPT_BOOL(struct take_options, json, "json", 0, "print a JSON object"),
 	CMD_OPT_HELP(struct take_options),
@@ -88,19 +88,23 @@ static void default_name(const char *id, char *out, size_t len)
 static int print(const struct take_options *o, const struct snapshot_take *t)
 {
 	double pause_ms = (double)t->pause_ns / 1e6, total_s = (double)t->total_ns / 1e9;
+	double frozen_ms = (double)t->frozen_ns / 1e6;
 	uint64_t memory = t->pages * 4096;
 
 	if (!o->json) {
-		printf("%s: %" PRIu64 " MiB of memory in %" PRIu64 " MiB, %" PRIu64 " MiB of disks, %.1f s, paused for %.1f ms\n",
+		printf("%s: %" PRIu64 " MiB of memory in %" PRIu64 " MiB, %" PRIu64 " MiB of disks, %.1f s, paused for %.1f ms",
 		       t->draft.name, memory >> 20, t->ram_bytes >> 20, t->disk_bytes >> 20, total_s, pause_ms);
+		if (t->frozen_ns)
+			printf(", frozen for %.1f ms", frozen_ms);
+		putchar('\n');
 		return cmd_finish_stdout(0);
 	}
 	char path[PATH_MAX + NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
-	json_t *j = json_pack("{s:s s:s s:s s:s s:f s:f s:I s:I s:I s:I s:I}", "name", t->draft.name, "path", path,
+	json_t *j = json_pack("{s:s s:s s:s s:s s:f s:f s:f s:I s:I s:I s:I s:I}", "name", t->draft.name, "path", path,
 			      "id", t->m.id, "parent",
-			      t->m.parent_id, "pause_ms", pause_ms, "total_ms", (double)t->total_ns / 1e6, "rounds",
+			      t->m.parent_id, "pause_ms", pause_ms, "frozen_ms", frozen_ms, "total_ms", (double)t->total_ns / 1e6, "rounds",
 			      (json_int_t)t->rounds, "pages", (json_int_t)t->pages, "pages_in_pause",
 					(json_int_t)t->final_pages,
 			      "memory_bytes", (json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes);

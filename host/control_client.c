@@ -47,23 +47,27 @@ static int wait_reply(int fd, const struct control_message *m, uint64_t deadline
 	}
 }
 
-static int exchange(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,
-		    struct err *err)
+static int send_request(int fd, enum control_op op, const uint64_t arg[4], const int *fds, size_t nfds, struct err *err)
 {
-	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)m->op),
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)op),
 				     .seq = le32_make(1) };
 
-	for (size_t i = 0; i < ARRAY_SIZE(q.arg); i++)
-		q.arg[i] = le64_make(m->arg[i]);
-	ssize_t n = fd_send(fd, &q, sizeof(q), m->fd, m->nfds);
+	for (size_t i = 0; arg && i < ARRAY_SIZE(q.arg); i++)
+		q.arg[i] = le64_make(arg[i]);
+	ssize_t n = fd_send(fd, &q, sizeof(q), fds, nfds);
 
-	if (n < 0)
-		return err_errno(err, (int)n, "send to the monitor");
+	return n < 0 ? err_errno(err, (int)n, "send to the monitor") : 0;
+}
+
+/* The next reply: its status, positive for a stage. */
+static int take_reply(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,
+		      struct err *err)
+{
 	int r = wait_reply(fd, m, deadline_ms, err);
 
 	if (r < 0)
 		return r;
-	n = fd_recv(fd, ret, sizeof(*ret), NULL, 0, NULL);
+	ssize_t n = fd_recv(fd, ret, sizeof(*ret), NULL, 0, NULL);
 	if (n == 0)
 		return err_set(err, -ECONNRESET, "the monitor closed the connection");
 	if (n < 0)
@@ -73,11 +77,27 @@ static int exchange(int fd, const struct control_message *m, uint64_t deadline_m
 	ret->text[sizeof(ret->text) - 1] = 0;
 	int status = (int)le32_get(ret->status);
 
-	if (status == 0)
-		return 0;
+	if (status == 0 || (status > 0 && m->stage))
+		return status;
 	if (status > 0 || status < -4095)
 		status = -EIO;
 	return ret->text[0] ? err_set(err, status, "%s", ret->text) : err_errno(err, status, "the monitor refused");
+}
+
+static int exchange(int fd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,
+		    struct err *err)
+{
+	int r = send_request(fd, m->op, m->arg, m->fd, m->nfds, err), last = 0;
+
+	while (r == 0 && (r = take_reply(fd, m, deadline_ms, ret, err)) > 0) {
+		if (r <= last || r > CONTROL_STAGE_CUT)
+			return err_set(err, -EPROTO, "the monitor's answer makes no sense (stage %d after %d)", r, last);
+		last = r;
+		r = m->stage(m->opaque, (enum control_stage)last, err);
+		if (r == 0 && last == CONTROL_STAGE_READY)
+			r = send_request(fd, CONTROL_SNAPSHOT_CUT, NULL, NULL, 0, err);
+	}
+	return r;
 }
 
 int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,

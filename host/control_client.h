@@ -15,13 +15,15 @@ int control_call(int dirfd, enum control_op op, uint64_t arg, uint64_t deadline_
 		 struct err *err);
 
 /* The same with all arguments and with descriptors (borrowed). While it waits it calls `tick` (may be NULL) about five
- * times a second; what that returns below 0 ends the waiting. */
+ * times a second; what that returns below 0 ends the waiting. `stage` (NULL: none is expected) is called for each stage
+ * the monitor tells: after READY the monitor is told to cut when it returns 0; below 0 ends the waiting. */
 struct control_message {
 	enum control_op op;
 	uint64_t arg[4];
 	const int *fd;
 	size_t nfds;
 	int (*tick)(void *opaque, struct err *err);
+	int (*stage)(void *opaque, enum control_stage stage, struct err *err);
 	void *opaque;
 };
 int control_call_message(int dirfd, const struct control_message *m, uint64_t deadline_ms, struct control_reply *ret,

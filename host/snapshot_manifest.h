@@ -16,11 +16,12 @@
 #include <stdint.h>
 
 #include "lib/err.h"
+#include "vmm/control.h"
 
 enum {
 	SNAPSHOT_FORMAT = 1,
 	SNAPSHOT_MANIFEST_MAX = 1 << 20,
-	SNAPSHOT_DISKS_MAX = 16,
+	SNAPSHOT_DISKS_MAX = CONTROL_DISKS_MAX,
 	SNAPSHOT_LAYERS_MAX = 240,   /* of a disk: their descriptors go in one message (FD_PASS_MAX) */
 	SNAPSHOT_DEVICES_MAX = 32,
 	SNAPSHOT_STRING_MAX = 4096,

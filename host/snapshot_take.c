@@ -18,6 +18,7 @@
 #include "host/snapshot_layers.h"
 #include "host/snapshot_record.h"
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 #include "snapshot/ram.h"
 
@@ -27,18 +28,23 @@ enum { FLUSH_MS = 60000, STATUS_MS = 3000 };
 
 /* ---- the guest ---- */
 
+static bool takes_commands(struct vm_handle *vm)
+{
+	struct control_reply status;
+
+	return faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) == 0 &&
+	       (control_call(vm->dir.fd, CONTROL_STATUS, 0, control_deadline(STATUS_MS), &status, NULL) < 0 ||
+		le64_get(status.value[CONTROL_V_STATE]) != VM_PAUSED);
+}
+
 int snapshot_flush(struct vm_handle *vm, bool freeze, struct agent_conn **ret_conn, struct err *err)
 {
 	static const char *const requests[] = { "{\"op\":\"sync\"}", "{\"op\":\"freeze\"}" };
-	struct control_reply status;
 	struct agent_conn *c;
 	struct agent_line line;
 
 	*ret_conn = NULL;
-	if (faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) < 0)
-		return 0;
-	if (control_call(vm->dir.fd, CONTROL_STATUS, 0, control_deadline(STATUS_MS), &status, NULL) == 0 &&
-	    le64_get(status.value[CONTROL_V_STATE]) == VM_PAUSED)
+	if (!takes_commands(vm))
 		return 0;
 	uint64_t deadline = control_deadline(FLUSH_MS);
 	int r = agent_connect(vm->dir.fd, AGENT_PORT, -1, deadline, &c, err);
@@ -65,7 +71,7 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 
 	if (!record->parent_id[0])
 		return err_set(err, -EINVAL,
-			       "there is no earlier snapshot of it that a diff could be against: take one without --diff first");
+			       "there is no earlier snapshot of it that a diff could be against (a clone of a running VM has none, one of a snapshot has): take one without --diff first");
 	/* The record as if it were the diff: the same look-up as a restore will do. */
 	snprintf(s.name, sizeof(s.name), "%s", "new");
 	snprintf(s.path, sizeof(s.path), "/new");
@@ -97,10 +103,13 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 
 /* ---- the monitor ---- */
 
+/* What is done while the monitor is at it. */
 struct watch {
-	struct progress *progress;
+	struct vm_handle *vm;
+	struct snapshot_take *t;
 	int ram_fd;
-	uint64_t memory;
+	struct agent_conn *frozen; /* file systems are, until it is closed */
+	uint64_t frozen_at_ns;
 };
 
 static int show(void *opaque, struct err *err)
@@ -108,7 +117,33 @@ static int show(void *opaque, struct err *err)
 	const struct watch *w = opaque;
 	struct stat st;
 
-	return fstat(w->ram_fd, &st) == 0 ? progress_bytes(w->progress, (uint64_t)st.st_blocks * 512, 0, err) : 0;
+	return fstat(w->ram_fd, &st) == 0 ? progress_bytes(w->t->progress, (uint64_t)st.st_blocks * 512, 0, err) : 0;
+}
+
+/* The agent ends a freeze that lasts too long: then this is no snapshot of a frozen guest. */
+static int thaw(struct watch *w, struct err *err)
+{
+	int r = 0;
+
+	if (w->frozen && agent_fill(w->frozen, NULL) < 0)
+		r = err_set(err, -ETIMEDOUT, "the guest let its file systems go on before the moment of the snapshot: try again");
+	if (w->frozen)
+		w->t->frozen_ns = loop_now_ns() - w->frozen_at_ns;
+	agent_close(w->frozen);
+	w->frozen = NULL;
+	return r;
+}
+
+static int at_stage(void *opaque, enum control_stage stage, struct err *err)
+{
+	struct watch *w = opaque;
+
+	if (stage == CONTROL_STAGE_CUT)
+		return thaw(w, err);
+	int r = snapshot_flush(w->vm, w->t->freeze, &w->frozen, err);
+
+	w->frozen_at_ns = loop_now_ns();
+	return r;
 }
 
 static void put_id(char out[SNAPSHOT_ID_LEN + 1], const struct control_reply *reply, int low)
@@ -137,17 +172,20 @@ static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int
 			const struct snapshot_layers *layers, struct err *err)
 {
 	int fd[3 + 2 * SNAPSHOT_DISKS_MAX];
-	struct watch w = { t->progress, file[1], t->m.memory };
-	struct control_message q = { .op = CONTROL_SNAPSHOT, .fd = fd, .tick = show, .opaque = &w };
+	struct watch w = { .vm = vm, .t = t, .ram_fd = file[1] };
+	struct control_message q = { .op = CONTROL_SNAPSHOT, .fd = fd, .tick = show, .stage = at_stage, .opaque = &w };
+	bool announce = !t->no_sync && !t->stop && takes_commands(vm);
 	struct control_reply reply;
 
 	memcpy(fd, file, 3 * sizeof(*fd));
 	q.nfds = 3 + snapshot_layers_new_pairs(layers, fd + 3);
-	q.arg[0] = (t->diff ? CONTROL_SNAPSHOT_DIFF : 0) | (t->track && !t->stop ? CONTROL_SNAPSHOT_TRACK : 0);
+	q.arg[0] = (t->diff ? CONTROL_SNAPSHOT_DIFF : 0) | (t->track && !t->stop ? CONTROL_SNAPSHOT_TRACK : 0) |
+		   (announce ? CONTROL_SNAPSHOT_ANNOUNCE : 0) | (t->to ? 0 : CONTROL_SNAPSHOT_UNNAMED);
 	q.arg[1] = t->level;
 	q.arg[2] = (q.nfds - 3) / 2;
 	int r = control_call_message(vm->dir.fd, &q, 0, &reply, err);
 
+	agent_close(w.frozen);
 	if (r < 0)
 		return r;
 	put_id(t->m.id, &reply, CONTROL_SV_ID_LOW);
@@ -277,7 +315,7 @@ static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snap
 		r = snapshot_layers_prepare(layers, &t->draft, err);
 	if (r == 0 && !t->no_sync) {
 		progress_stage(t->progress, "flushing the guest's disks");
-		r = snapshot_flush(vm, t->freeze, &frozen, err);
+		r = snapshot_flush(vm, t->freeze && t->stop, &frozen, err);
 	}
 	if (r == 0 && t->stop)
 		r = pause_vm(vm, t, err);
@@ -349,9 +387,11 @@ static int remember(struct vm_handle *vm, const struct snapshot_take *t, struct 
 	if (r < 0)
 		return r;
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
-	/* A later diff would be against this one, also when it has no name and will be gone: then none is possible. */
-	snprintf(m.parent_id, sizeof(m.parent_id), "%s", t->to ? t->m.id : "");
-	r = replace_string(&m.parent_path, t->to ? path : "", err);
+	/* A later diff will be against this one; one without a name is not there for that, and diffs go on as before. */
+	if (t->to) {
+		snprintf(m.parent_id, sizeof(m.parent_id), "%s", t->m.id);
+		r = replace_string(&m.parent_path, path, err);
+	}
 	if (r == 0)
 		r = snapshot_layers_remember(&m, &t->m, &vm->dir, err);
 	if (r == 0)

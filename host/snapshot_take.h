@@ -3,8 +3,10 @@
  * Taking a snapshot of a running VM: everything up to a draft that is whole but has no name yet.
  *
  * In this order: look what the VM is made of; make the draft, the new files and the next pair of each disk; put links
- * to the layers into the draft; flush the guest (or freeze its file systems); let the monitor do its part
- * (vmm/control.h, CONTROL_SNAPSHOT); check and describe the files. Killed at any step, it leaves a draft for the next
+ * to the layers into the draft; flush the guest, which shows that it can be; let the monitor do its part
+ * (vmm/control.h, CONTROL_SNAPSHOT), which copies memory, says that it is READY, and waits while the guest is flushed once
+ * more or its file systems are frozen; when the monitor says that the CUT is over they are thawed. With `stop` the guest
+ * is flushed or frozen, paused, and saved. At the end check and describe the files. Killed at any step, it leaves a draft for the next
  * sweep, and the monitor either did not take the new pairs or goes on with them (vm_disks.h).
  */
 #pragma once
@@ -27,6 +29,7 @@ struct snapshot_take {
 	bool paused;         /* for `stop`: to be resumed when it is not ended after all */
 	struct snapshot_draft draft;
 	struct snapshot_manifest m;
+	uint64_t frozen_ns;  /* file systems were frozen for, in a guest that goes on */
 	uint64_t pause_ns, total_ns, rounds, pages, final_pages, ram_bytes;
 	uint64_t disk_bytes; /* of all layers */
 };

@@ -27,6 +27,7 @@ static void on_lead_done(struct loop_fd *w, uint32_t events)
 	workers_wait(&s->lead); /* it has returned: this empties the descriptor */
 	switch ((enum snapshot_phase)atomic_load(&s->phase)) {
 	case SNAPSHOT_IDLE:
+	case SNAPSHOT_READY:
 		break;
 	case SNAPSHOT_PRECOPY:
 	case SNAPSHOT_FINAL:
@@ -81,6 +82,7 @@ void snapshots_hooks(struct snapshots *s, struct control_snapshot_hooks *ret)
 		.snapshot = snapshots_take_hook,
 		.disk_attach = snapshots_attach_hook,
 		.restore = snapshots_load_hook,
+		.answered = snapshots_take_answered,
 		.busy = is_busy,
 		.opaque = s,
 	};
@@ -156,6 +158,7 @@ void snapshots_finish(struct snapshots *s)
 		return;
 	if (s->lead_done.added)
 		loop_remove(&s->vm->loop, &s->lead_done);
+	loop_timer_cancel(&s->vm->loop, &s->cut_wait);
 	/* Nobody wants what lead is at any more. */
 	ram_writer_cancel(s->take.writer);
 	ram_lazy_cancel(s->lazy);

@@ -6,6 +6,8 @@
  * VM's state between them and serves devices and control requests all the while:
  *
  *   PRECOPY  lead: copy memory in rounds while the guest runs, each round what the one before left dirty
+ *   READY    main: only with ANNOUNCE: say so and wait for the word, so that the guest's file systems can be flushed or
+ *            frozen just before the cut; then one more round of PRECOPY, for what that wrote
  *   CUT      main: pause; take what is dirty now; save the machine; make the disks' tops layers
  *   FINAL    lead: copy those last pages, with the guest standing still
  *   RESUME   main: let the guest go on
@@ -29,11 +31,10 @@
 #include "vmm/control.h"
 #include "vmm/workers.h"
 
-enum { SNAPSHOTS_DISKS_MAX = 8 };
-
 enum snapshot_phase {
 	SNAPSHOT_IDLE,
 	SNAPSHOT_PRECOPY,
+	SNAPSHOT_READY,
 	SNAPSHOT_FINAL,
 	SNAPSHOT_FINISH,
 	SNAPSHOT_LOADING, /* a restore that fills memory */
@@ -44,17 +45,18 @@ struct block_sealing;
 /* One being taken. */
 struct snapshots_take {
 	uint32_t flags;          /* enum control_snapshot_flag */
-	bool was_running;
+	bool was_running, was_tracking;
+	bool announced;          /* READY is over */
 	int state_fd, data_fd, index_fd;
-	int top_data[SNAPSHOTS_DISKS_MAX], top_index[SNAPSHOTS_DISKS_MAX];
-	struct device *disk[SNAPSHOTS_DISKS_MAX];
-	struct block_sealing *sealing[SNAPSHOTS_DISKS_MAX];
+	int top_data[CONTROL_DISKS_MAX], top_index[CONTROL_DISKS_MAX];
+	struct device *disk[CONTROL_DISKS_MAX];
+	struct block_sealing *sealing[CONTROL_DISKS_MAX];
 	uint32_t ndisks;
 	struct ram_id id, parent;
 	struct ram_writer *writer;
 	struct state_file_writer state;
 	struct ram_writer_stats stats;
-	uint64_t rounds, final_pages;
+	uint64_t rounds, rounds_max, final_pages;
 	uint64_t start_ns, pause_ns, pause_start_ns;
 	int status;              /* of the lead's part */
 	struct err err;
@@ -66,6 +68,7 @@ struct snapshots {
 	struct control *control;
 	struct workers lead, workers, server; /* server: only in a machine that waits for a restore */
 	struct loop_fd lead_done;
+	struct loop_timer cut_wait; /* during READY */
 	_Atomic int phase;       /* enum snapshot_phase; written by main */
 	struct snapshots_take take;
 	/* Dirty pages of rounds: bits of pages, (mem_pages + 63) / 64 words. */
@@ -106,4 +109,5 @@ uint64_t snapshots_collect(struct snapshots *s, struct err *err); /* logs -> dir
 int snapshots_load_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
 int snapshots_attach_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
 int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
+void snapshots_take_answered(void *opaque, bool yes); /* control_snapshot_hooks.answered */
 void snapshots_take_step(struct snapshots *s); /* main: lead has finished a phase of taking */

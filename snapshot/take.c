@@ -3,11 +3,13 @@
  * Taking a snapshot: see snapshot.h for the phases.
  *
  * Rounds: the first copies everything (full) or what the logs hold (diff); each further one what was written during the one
- * before. They end when little is left, when a round did not make it less, or after ROUNDS_MAX.
+ * before. They end when little is left, when a round did not make it less, or after ROUNDS_MAX; with ANNOUNCE there is one
+ * more after READY. The guest's file systems may be frozen by then, so that one is the last.
  *
  * Dirty logs: a full snapshot of a VM whose logs are off switches them on before it copies. What is taken from the
  * logs goes into `since` too, so that a snapshot that fails in the middle loses nothing for the next diff. One that fails when
- * it was the first has no diff behind it: the logs are on, but there is nothing they are complete from.
+ * it was the first has no diff behind it: the logs are on, but there is nothing they are complete from. One without a name
+ * (UNNAMED) leaves logs, `since` and last_id to the next diff as if it had not been.
  */
 /* syscalls(worker): pwrite64 fdatasync */
 /* syscalls(main): getrandom close */
@@ -58,12 +60,12 @@ static void precopy(void *opaque, unsigned i)
 	(void)i;
 	if (s->lazy)
 		r = ram_lazy_complete(s->lazy, &t->err);
-	if (r == 0 && !(t->flags & CONTROL_SNAPSHOT_DIFF)) {
+	if (r == 0 && !(t->flags & CONTROL_SNAPSHOT_DIFF) && t->rounds == 0) {
 		memset(s->dirty, 0xff, s->nwords * sizeof(*s->dirty));
 		r = ram_writer_put(t->writer, &s->workers, s->dirty, &t->err);
 		t->rounds++;
 	}
-	while (r == 0 && t->was_running && t->rounds < ROUNDS_MAX) {
+	while (r == 0 && t->was_running && t->rounds < t->rounds_max) {
 		uint64_t n = collect(s);
 
 		if (n == UINT64_MAX) {
@@ -159,10 +161,14 @@ static void done(struct snapshots *s)
 	struct snapshots_take *t = &s->take;
 	bool stop = t->flags & CONTROL_SNAPSHOT_STOP;
 
+	bool unnamed = t->flags & CONTROL_SNAPSHOT_UNNAMED;
+
 	/* The next diff begins at the cut: what was written after it is in the logs. */
-	memset(s->since, 0, s->nwords * sizeof(*s->since));
-	s->last_id = t->id;
-	if (!(t->flags & CONTROL_SNAPSHOT_TRACK)) {
+	if (!unnamed) {
+		memset(s->since, 0, s->nwords * sizeof(*s->since));
+		s->last_id = t->id;
+	}
+	if (unnamed ? !t->was_tracking : !(t->flags & CONTROL_SNAPSHOT_TRACK)) {
 		mem_kvm_log(&s->vm->mem, false, NULL);
 		mem_dirty_stop(&s->vm->mem);
 		s->tracking = false;
@@ -217,6 +223,42 @@ static void begin_phase(struct snapshots *s, enum snapshot_phase phase, workers_
 	workers_begin(&s->lead, fn, s);
 }
 
+static void fail_with(struct snapshots *s, int status, const char *text)
+{
+	s->take.status = err_set(&s->take.err, status, "%s", text);
+	fail(s);
+}
+
+static void on_cut_wait(struct loop_timer *timer)
+{
+	fail_with(container_of(timer, struct snapshots, cut_wait), -ETIMEDOUT,
+		  "the command did not say in time when to stop the guest; the VM goes on");
+}
+
+static void announce(struct snapshots *s)
+{
+	s->take.announced = true;
+	atomic_store(&s->phase, SNAPSHOT_READY);
+	loop_timer_set(&s->vm->loop, &s->cut_wait, loop_now_ns() + CONTROL_CUT_WAIT_MS * 1000000ull, on_cut_wait);
+	if (control_stage(s->control, CONTROL_STAGE_READY) < 0)
+		snapshots_take_answered(s, false);
+}
+
+void snapshots_take_answered(void *opaque, bool yes)
+{
+	struct snapshots *s = opaque;
+
+	if (atomic_load(&s->phase) != SNAPSHOT_READY)
+		return;
+	loop_timer_cancel(&s->vm->loop, &s->cut_wait);
+	if (!yes) {
+		fail_with(s, -ECANCELED, "the command that asked for the snapshot is gone");
+		return;
+	}
+	s->take.rounds_max = s->take.rounds + 1;
+	begin_phase(s, SNAPSHOT_PRECOPY, precopy);
+}
+
 void snapshots_take_step(struct snapshots *s)
 {
 	struct snapshots_take *t = &s->take;
@@ -227,6 +269,10 @@ void snapshots_take_step(struct snapshots *s)
 	}
 	switch ((enum snapshot_phase)atomic_load(&s->phase)) {
 	case SNAPSHOT_PRECOPY:
+		if (t->flags & CONTROL_SNAPSHOT_ANNOUNCE && !t->announced) {
+			announce(s);
+			break;
+		}
 		t->status = cut(s);
 		if (t->status < 0)
 			fail(s);
@@ -236,15 +282,19 @@ void snapshots_take_step(struct snapshots *s)
 	case SNAPSHOT_FINAL:
 		t->status = resume_if_ran(s, &t->err);
 		t->pause_ns = loop_now_ns() - t->pause_start_ns;
-		if (t->status < 0)
+		if (t->status < 0) {
 			fail(s);
-		else
-			begin_phase(s, SNAPSHOT_FINISH, finish);
+			break;
+		}
+		if (t->flags & CONTROL_SNAPSHOT_ANNOUNCE)
+			control_stage(s->control, CONTROL_STAGE_CUT);
+		begin_phase(s, SNAPSHOT_FINISH, finish);
 		break;
 	case SNAPSHOT_FINISH:
 		done(s);
 		break;
 	case SNAPSHOT_IDLE:
+	case SNAPSHOT_READY:
 	case SNAPSHOT_LOADING:
 		break;
 	}
@@ -263,8 +313,8 @@ static int find_disks(struct snapshots *s, struct err *err)
 			continue;
 		if (!block_is_layers(b))
 			return err_set(err, -ENOTSUP, "%s is written in place and cannot be part of a snapshot", d->name);
-		if (t->ndisks == SNAPSHOTS_DISKS_MAX)
-			return err_set(err, -ENOSPC, "more than %d disks", SNAPSHOTS_DISKS_MAX);
+		if (t->ndisks == CONTROL_DISKS_MAX)
+			return err_set(err, -ENOSPC, "more than %d disks", CONTROL_DISKS_MAX);
 		t->disk[t->ndisks++] = d;
 	}
 	return 0;
@@ -273,7 +323,8 @@ static int find_disks(struct snapshots *s, struct err *err)
 static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds, struct err *err)
 {
 	struct snapshots_take *t = &s->take;
-	const uint64_t known = CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_STOP | CONTROL_SNAPSHOT_TRACK;
+	const uint64_t known = CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_STOP | CONTROL_SNAPSHOT_TRACK |
+			       CONTROL_SNAPSHOT_ANNOUNCE | CONTROL_SNAPSHOT_UNNAMED;
 	int r;
 
 	if (s->vm->state != VM_RUNNING && s->vm->state != VM_PAUSED)
@@ -310,7 +361,8 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 	struct snapshots_take *t = &s->take;
 	int r;
 
-	*t = (struct snapshots_take){ .flags = (uint32_t)arg[0], .was_running = s->vm->state == VM_RUNNING, .err = ERR_INIT,
+	*t = (struct snapshots_take){ .flags = (uint32_t)arg[0], .was_running = s->vm->state == VM_RUNNING,
+				     .was_tracking = s->tracking, .rounds_max = ROUNDS_MAX, .err = ERR_INIT,
 				     .start_ns = loop_now_ns(), .state_fd = -1, .data_fd = -1, .index_fd = -1 };
 	r = check_request(s, arg, nfds, err);
 	if (r < 0)

@@ -23,14 +23,23 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
+static void answered(struct control *c, bool yes)
+{
+	c->asked = false;
+	c->snapshots->answered(c->snapshots->opaque, yes);
+}
+
 static void client_drop(struct control_client *cl)
 {
 	loop_remove(&cl->control->vm->loop, &cl->watch);
 	fd_close(cl->watch.fd);
 	cl->watch.fd = -1;
 	cl->waiting = false;
-	if (cl->control->pending == cl)
+	if (cl->control->pending == cl) {
 		cl->control->pending = NULL;
+		if (cl->control->asked)
+			answered(cl->control, false);
+	}
 }
 
 /* The second number of statm, in pages. */
@@ -149,6 +158,8 @@ static int perform(struct control *c, const struct control_request *q, int *fds,
 	case CONTROL_DISK_ATTACH:
 	case CONTROL_RESTORE:
 		return perform_snapshot(c, q, fds, nfds, err);
+	case CONTROL_SNAPSHOT_CUT:
+		return err_set(err, -EINVAL, "nobody was asked when to stop the guest");
 	default:
 		return err_set(err, -EINVAL, "unknown control operation %u", le16_get(q->op));
 	}
@@ -195,6 +206,17 @@ static void handle(struct control_client *cl, const struct control_request *q, i
 	client_send(cl, &r, seq, 0);
 }
 
+/* From one that was asked: the CUT, or it is of no more use. */
+static void handle_answer(struct control_client *cl, const struct control_request *q, ssize_t n)
+{
+	if (n != (ssize_t)sizeof(*q) || le16_get(q->version) != CONTROL_VERSION || le16_get(q->op) != CONTROL_SNAPSHOT_CUT) {
+		client_drop(cl);
+		return;
+	}
+	loop_modify(&cl->control->vm->loop, &cl->watch, 0);
+	answered(cl->control, true);
+}
+
 static void on_client(struct loop_fd *w, uint32_t events)
 {
 	struct control_client *cl = container_of(w, struct control_client, watch);
@@ -203,7 +225,9 @@ static void on_client(struct loop_fd *w, uint32_t events)
 	size_t nfds = 0;
 	ssize_t n;
 
-	if (cl->waiting) { /* only told when the peer went away */
+	bool asked = cl->control->asked && cl->control->pending == cl;
+
+	if (cl->waiting && !asked) { /* only told when the peer went away */
 		client_drop(cl);
 		return;
 	}
@@ -211,7 +235,9 @@ static void on_client(struct loop_fd *w, uint32_t events)
 	n = fd_recv(w->fd, &q, sizeof(q), fds, ARRAY_SIZE(fds), &nfds);
 	if (n == -EAGAIN)
 		return;
-	if (n == (ssize_t)sizeof(q))
+	if (asked)
+		handle_answer(cl, &q, n);
+	else if (n == (ssize_t)sizeof(q))
 		handle(cl, &q, fds, nfds);
 	else if (n > 0 || n == -EMSGSIZE)
 		client_fail(cl, 0, -EINVAL, "a control request has 40 bytes and at most 253 descriptors");
@@ -286,6 +312,23 @@ int control_init(struct control *c, struct vm *vm, const char *path, const struc
 	return 0;
 }
 
+int control_stage(struct control *c, enum control_stage stage)
+{
+	struct control_client *cl = c->pending;
+	struct control_reply r = { 0 };
+
+	if (!cl)
+		return -ENOTCONN;
+	client_send(cl, &r, cl->seq, (int)stage);
+	if (c->pending != cl)
+		return -ENOTCONN;
+	if (stage == CONTROL_STAGE_READY) {
+		c->asked = true;
+		loop_modify(&c->vm->loop, &cl->watch, EPOLLIN);
+	}
+	return 0;
+}
+
 void control_complete(struct control *c, int status, const uint64_t *value, size_t nvalues, const char *text)
 {
 	struct control_client *cl = c->pending;
@@ -294,6 +337,7 @@ void control_complete(struct control *c, int status, const uint64_t *value, size
 	if (!cl)
 		return;
 	c->pending = NULL;
+	c->asked = false;
 	cl->waiting = false;
 	loop_modify(&c->vm->loop, &cl->watch, EPOLLIN);
 	for (size_t i = 0; i < nvalues && i < CONTROL_NVALUES; i++)

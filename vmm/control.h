@@ -19,6 +19,8 @@
 
 #define CONTROL_SOCKET "control.sock"
 enum { CONTROL_VERSION = 1, CONTROL_TEXT_MAX = 512, CONTROL_MAX_CLIENTS = 16 };
+enum { CONTROL_DISKS_MAX = 16 };     /* that a snapshot can have */
+enum { CONTROL_CUT_WAIT_MS = 90000 }; /* CONTROL_STAGE_READY waits for CONTROL_SNAPSHOT_CUT no longer than this */
 
 enum control_op {
 	CONTROL_STATUS = 1,    /* reply.value[]: enum control_value */
@@ -39,6 +41,7 @@ enum control_op {
 	CONTROL_RESTORE = 11,  /* arg[0]: enum control_restore_mode, arg[1]: number n of snapshots in the chain, arg[2]: guest CID or
 			       * 0 for the saved one, arg[3]: enum control_restore_flag. Descriptors: state, then n times
 			       * ram, ram.index (newest first), then as flags say the order to fetch in and the file to record it */
+	CONTROL_SNAPSHOT_CUT = 12, /* the answer to CONTROL_STAGE_READY, on the connection of the SNAPSHOT; has no reply of its own */
 	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP]. A connection
 			       * that waits takes no other request. */
 };
@@ -61,6 +64,18 @@ enum control_snapshot_flag {
 	CONTROL_SNAPSHOT_DIFF = 1,  /* what changed since the last snapshot or restore of this VM */
 	CONTROL_SNAPSHOT_STOP = 2,  /* end the VM when it is complete */
 	CONTROL_SNAPSHOT_TRACK = 4, /* keep the dirty log on afterwards, so that a diff can follow */
+	CONTROL_SNAPSHOT_ANNOUNCE = 8, /* say when the guest is about to be stopped, and when it runs again: enum control_stage */
+	CONTROL_SNAPSHOT_UNNAMED = 16, /* nothing will be a diff of this one: what diffs are against stays what it was */
+};
+
+/*
+ * Replies to a SNAPSHOT with ANNOUNCE that come before the last one: their status is one of these. After READY the monitor
+ * waits for CONTROL_SNAPSHOT_CUT, so that the guest's file systems can be flushed or frozen just then; anything else on the
+ * connection, its end, or no word for CONTROL_CUT_WAIT_MS ends the snapshot, with nothing changed.
+ */
+enum control_stage {
+	CONTROL_STAGE_READY = 1, /* memory is copied but for what the guest goes on writing */
+	CONTROL_STAGE_CUT = 2,   /* the moment of the snapshot is over: the guest runs, or is paused as it was before */
 };
 
 enum control_snapshot_value {
@@ -94,7 +109,7 @@ struct control_request {
 
 struct control_reply {
 	le32 seq;
-	le32 status; /* 0 or a negative errno as two's complement */
+	le32 status; /* 0, a negative errno as two's complement, or enum control_stage when another reply follows */
 	le64 value[CONTROL_NVALUES];
 	char text[CONTROL_TEXT_MAX]; /* NUL-terminated; the error, or the stop reason's text */
 };
@@ -116,6 +131,7 @@ struct control_snapshot_hooks {
 	int (*snapshot)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
 	int (*disk_attach)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
 	int (*restore)(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
+	void (*answered)(void *opaque, bool yes); /* to CONTROL_STAGE_READY: the CUT, or there will be none */
 	bool (*busy)(void *opaque); /* the VM's state is not to be changed now */
 	void *opaque;
 };
@@ -132,6 +148,7 @@ struct control {
 	const struct control_hooks *hooks;
 	const struct control_snapshot_hooks *snapshots; /* NULL: none of that */
 	struct control_client *pending; /* waits for control_complete; NULL: nobody, or it has gone */
+	bool asked;           /* `pending` was told CONTROL_STAGE_READY: its next request is awaited */
 	struct loop_fd listener;
 	struct control_client client[CONTROL_MAX_CLIENTS];
 	int statm_fd;         /* /proc/self/statm, opened before isolation; -1: unknown */
@@ -144,6 +161,9 @@ struct control {
 int control_init(struct control *c, struct vm *vm, const char *path, const struct control_hooks *hooks, struct err *err);
 /* An operation that was under way has ended: status 0 or -errno, up to CONTROL_NVALUES values, the error's text or NULL. */
 void control_complete(struct control *c, int status, const uint64_t *value, size_t nvalues, const char *text);
+/* Say to who waits how far it is. READY: hooks.answered will be called once, unless control_complete is before. 0, or
+ * -ENOTCONN when nobody waits (any more). */
+int control_stage(struct control *c, enum control_stage stage);
 /* The VM has stopped: answer everyone who waits for it. */
 void control_stopped(struct control *c);
 void control_finish(struct control *c); /* accepts a zeroed one */

@@ -45,6 +45,7 @@ struct agent_slot {
 	struct agent_command command;
 	struct channel_progress progress;
 	_Atomic bool used, has_cgroup;
+	_Atomic bool froze; /* the root's file system, and has not thawed it yet */
 };
 
 struct agent_shared {

@@ -28,6 +28,8 @@
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
+enum { FREEZE_MAX_MS = 60000 };
+
 /* ---- ping ---- */
 
 /* "MemAvailable:  123 kB" of /proc/meminfo, in bytes; `fallback` where there is none. */
@@ -245,7 +247,14 @@ static int freeze(struct handler *h, char id[REQUEST_MACHINE_ID + 1])
 	if (id[0] && truncate("/etc/machine-id", 0) < 0)
 		return err_errno(&h->err, -errno, "freeze: empty /etc/machine-id");
 	sync();
-	return ioctl(h->agent->writable_fd, FIFREEZE, 0) < 0 ? err_errno(&h->err, -errno, "freeze") : 0;
+	atomic_store(&h->slot->froze, true);
+	if (ioctl(h->agent->writable_fd, FIFREEZE, 0) < 0) {
+		int rc = -errno;
+
+		atomic_store(&h->slot->froze, false); /* whoever has frozen it (-EBUSY) also thaws it */
+		return err_errno(&h->err, rc, "freeze");
+	}
+	return 0;
 }
 
 static void restore_machine_id(struct handler *h, const char *id)
@@ -256,7 +265,8 @@ static void restore_machine_id(struct handler *h, const char *id)
 		agent_say(h->agent, "%s", why.text);
 }
 
-/* Frozen for as long as the connection lives: a host that dies cannot leave the guest's disk frozen. */
+/* Frozen for as long as the connection lives, but not for ever: neither a host that dies nor one that stands still can
+ * leave the guest's disk frozen. If this process is killed, the supervisor thaws. */
 int control_freeze(struct handler *h)
 {
 	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
@@ -270,11 +280,13 @@ int control_freeze(struct handler *h)
 		restore_machine_id(h, id);
 		return rc;
 	}
+	uint64_t end = agent_now_ms() + FREEZE_MAX_MS;
+
 	rc = channel_answer_ok(&h->channel);
-	while (rc == 0) {
+	for (uint64_t now; rc == 0 && (now = agent_now_ms()) < end;) {
 		ssize_t n;
 
-		if (poll(&p, 1, -1) < 0)
+		if (poll(&p, 1, (int)(end - now)) <= 0)
 			continue;
 		n = read(h->channel.fd, &byte, 1);
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
@@ -282,6 +294,7 @@ int control_freeze(struct handler *h)
 	}
 	if (ioctl(h->agent->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
 		return err_errno(&h->err, -errno, "thaw");
+	atomic_store(&h->slot->froze, false);
 	restore_machine_id(h, id);
 	return 0;
 }

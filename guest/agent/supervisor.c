@@ -3,11 +3,13 @@
 #include "guest/agent/supervisor.h"
 
 #include <errno.h>
+#include <linux/fs.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/reboot.h>
@@ -262,6 +264,8 @@ static void handler_ended(struct supervisor *s, struct connection *c, int status
 	c->pid = 0;
 	s->stale_cgroups |= atomic_load(&c->slot->has_cgroup);
 	atomic_store(&e->id, 0);
+	if (atomic_exchange(&c->slot->froze, false) && ioctl(s->a->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
+		agent_say(s->a, "thaw: %s", strerror(errno)); /* EINVAL: not frozen */
 	atomic_store(&c->slot->used, false);
 }
 

@@ -142,13 +142,19 @@ int monitor_request(struct monitor *m, enum control_op op, const uint64_t arg[4]
 		    struct control_reply *ret)
 {
 	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make((uint16_t)op), .seq = le32_make(1) };
-	struct control_reply r;
 
 	for (int i = 0; arg && i < 4; i++)
 		q.arg[i] = le64_make(arg[i]);
 	assert_int_equal(fd_send(m->control, &q, sizeof(q), fds, nfds), sizeof(q));
+	return monitor_reply(m, ret);
+}
+
+int monitor_reply(struct monitor *m, struct control_reply *ret)
+{
+	struct control_reply r;
+
 	if (recv(m->control, &r, sizeof(r), 0) != (ssize_t)sizeof(r))
-		fail_msg("coffer-vmm ended without a reply to request %d", (int)op);
+		fail_msg("coffer-vmm ended without a reply");
 	if (ret)
 		*ret = r;
 	return (int)le32_get(r.status);

@@ -33,6 +33,8 @@ void monitor_connect(struct monitor *m); /* a new connection in m->control; moni
 /* One request; the reply's status. */
 int monitor_request(struct monitor *m, enum control_op op, const uint64_t arg[4], const int *fds, size_t nfds,
 		    struct control_reply *ret);
+/* The next reply to it: after a stage of a snapshot. Its status. */
+int monitor_reply(struct monitor *m, struct control_reply *ret);
 void monitor_hear(struct monitor *m, char want); /* until the guest says that; another byte fails the test */
 void monitor_end(struct monitor *m);             /* kill, wait, remove the directory; accepts an ended one */
 int monitor_wait(struct monitor *m);             /* until it ends by itself */

@@ -130,6 +130,27 @@ static int try_take(struct fixture *f, struct monitor *m, uint64_t flags, uint64
 	return monitor_request(m, CONTROL_SNAPSHOT, arg, f->file[f->nsnapshots - 1], FILES, &f->reply);
 }
 
+static void forget_last(struct fixture *f)
+{
+	char name[96];
+
+	f->nsnapshots--;
+	for (int k = 0; k < FILES; k++) {
+		snprintf(name, sizeof(name), "%s/file%d.%d", f->work, f->nsnapshots, k);
+		unlink(name);
+		close(f->file[f->nsnapshots][k]);
+	}
+}
+
+static void exchange(struct fixture *f, int a, int b)
+{
+	int files[FILES];
+
+	memcpy(files, f->file[a], sizeof(files));
+	memcpy(f->file[a], f->file[b], sizeof(files));
+	memcpy(f->file[b], files, sizeof(files));
+}
+
 static void take(struct fixture *f, struct monitor *m, uint64_t flags, uint64_t level)
 {
 	if (try_take(f, m, flags, level) != 0)
@@ -273,6 +294,59 @@ static void a_diff_after_a_first_that_failed_is_refused(void **ctx)
 	assert_non_null(strstr(f->reply.text, "take a full one first"));
 }
 
+static void an_announced_snapshot_is_cut_when_it_is_told_to(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_ANNOUNCE, 0), CONTROL_STAGE_READY);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_SNAPSHOT_CUT, NULL, NULL, 0, &f->reply), CONTROL_STAGE_CUT);
+	assert_int_equal(monitor_reply(&f->vm, &f->reply), 0);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+}
+
+/* Whoever asked for it is gone: nothing has changed, and the next one can be taken. */
+static void an_announced_snapshot_that_nobody_cuts_changes_nothing(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_ANNOUNCE, 0), CONTROL_STAGE_READY);
+	close(f->vm.control);
+	monitor_connect(&f->vm);
+	while (try_take(f, &f->vm, 0, 0) == -EBUSY) /* until it has seen the end of the connection */
+		forget_last(f);
+	assert_string_equal(f->reply.text, "");
+	restore(f, 1, 1, CONTROL_RESTORE_MAP);
+}
+
+/* What was written before the one without a name is in the diff after it too. */
+static void a_diff_passes_over_one_without_a_name(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct ram_id first, parent;
+
+	boot(f);
+	take(f, &f->vm, CONTROL_SNAPSHOT_TRACK, 0);
+	memcpy(&first, &f->reply.value[CONTROL_SV_ID_LOW], sizeof(first));
+	take(f, &f->vm, CONTROL_SNAPSHOT_UNNAMED, 0);
+	take(f, &f->vm, CONTROL_SNAPSHOT_DIFF, 0);
+	memcpy(&parent, &f->reply.value[CONTROL_SV_PARENT_LOW], sizeof(parent));
+	assert_memory_equal(&parent, &first, sizeof(parent));
+	exchange(f, 1, 2);
+	restore(f, 1, 2, CONTROL_RESTORE_MAP);
+}
+
+/* It switches the logs on for itself alone. */
+static void one_without_a_name_makes_no_diff_possible(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, CONTROL_SNAPSHOT_UNNAMED, 0);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_DIFF, 0), -EINVAL);
+}
+
 /* Refused, and the monitor is gone or of no use; never a guest that runs. */
 static void refuses(struct fixture *f, enum control_restore_mode mode, const char *text)
 {
@@ -404,6 +478,10 @@ int main(void)
 		T(a_diff_after_a_first_that_failed_is_refused),
 		T(damage_is_named_before_the_guest_runs),
 		T(parts_of_two_snapshots_are_refused),
+		T(an_announced_snapshot_is_cut_when_it_is_told_to),
+		T(an_announced_snapshot_that_nobody_cuts_changes_nothing),
+		T(a_diff_passes_over_one_without_a_name),
+		T(one_without_a_name_makes_no_diff_possible),
 		T(a_full_disk_leaves_the_guest_running),
 		T(the_end_of_a_vm_waits_for_no_snapshot),
 		T(the_end_of_a_vm_waits_for_no_restore),

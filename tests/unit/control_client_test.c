@@ -40,7 +40,7 @@ static int tear_down(void **s)
 	return 0;
 }
 
-enum answer { GOOD, REFUSE, SHORT, WRONG_SEQ, POSITIVE, ENDLESS_TEXT, HANG_UP, SILENT, DEAF };
+enum answer { GOOD, REFUSE, SHORT, WRONG_SEQ, POSITIVE, ENDLESS_TEXT, HANG_UP, SILENT, DEAF, STAGES, STAGE_TWICE };
 
 static void answer(int conn, const struct control_request *q, enum answer how)
 {
@@ -59,6 +59,15 @@ static void answer(int conn, const struct control_request *q, enum answer how)
 	} else if (how == ENDLESS_TEXT) {
 		r.status = le32_make((uint32_t)-EINVAL);
 		memset(r.text, 'x', sizeof(r.text));
+	}
+	if (how == STAGES || how == STAGE_TWICE) {
+		if (le16_get(q->op) == CONTROL_SNAPSHOT) {
+			r.status = le32_make(CONTROL_STAGE_READY);
+		} else if (le16_get(q->op) == CONTROL_SNAPSHOT_CUT) {
+			r.status = le32_make(how == STAGES ? CONTROL_STAGE_CUT : CONTROL_STAGE_READY);
+			send(conn, &r, n, MSG_NOSIGNAL);
+			r.status = le32_make(0);
+		}
 	}
 	send(conn, &r, n, MSG_NOSIGNAL);
 }
@@ -154,6 +163,50 @@ static void answers_that_make_no_sense_are_errors(void **s)
 	assert_int_equal(call(HANG_UP, &r, NULL), -ECONNRESET);
 }
 
+static int note_stage(void *opaque, enum control_stage stage, struct err *err)
+{
+	int *seen = opaque;
+
+	*seen = *seen * 10 + (int)stage;
+	return *seen > 0 ? 0 : err_set(err, -ECANCELED, "no");
+}
+
+static int call_with_stages(enum answer how, int *seen)
+{
+	const struct control_message q = { .op = CONTROL_SNAPSHOT, .stage = note_stage, .opaque = seen };
+	struct control_reply r;
+	pid_t pid = start_monitor(how);
+	int status = control_call_message(dir, &q, control_deadline(20000), &r, NULL);
+
+	stop(pid);
+	return status;
+}
+
+static void stages_are_told_and_ready_is_answered(void **s)
+{
+	int seen = 0;
+
+	(void)s;
+	assert_int_equal(call_with_stages(STAGES, &seen), 0);
+	assert_int_equal(seen, 12);
+}
+
+static void a_stage_that_is_refused_ends_the_call(void **s)
+{
+	int seen = -1;
+
+	(void)s;
+	assert_int_equal(call_with_stages(STAGES, &seen), -ECANCELED);
+}
+
+static void a_stage_that_comes_again_is_an_error(void **s)
+{
+	int seen = 0;
+
+	(void)s;
+	assert_int_equal(call_with_stages(STAGE_TWICE, &seen), -EPROTO);
+}
+
 static void a_text_without_end_is_ended(void **s)
 {
 	struct control_reply r;
@@ -228,6 +281,9 @@ int main(void)
 		T(a_good_answer_is_taken),
 		T(a_refusal_comes_with_its_words_made_printable),
 		T(answers_that_make_no_sense_are_errors),
+		T(stages_are_told_and_ready_is_answered),
+		T(a_stage_that_is_refused_ends_the_call),
+		T(a_stage_that_comes_again_is_an_error),
 		T(a_text_without_end_is_ended),
 		T(a_monitor_that_is_silent_or_deaf_is_a_time_out),
 		T(nobody_there_is_told_from_a_failure),

@@ -323,6 +323,120 @@ static void descriptors_arrive_and_never_stay(void **state)
 	close(fd);
 }
 
+/* A snapshot that is announced: how often the answer came, and what it was. */
+struct announced {
+	int answers;
+	bool yes;
+};
+
+static int begin_snapshot(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err)
+{
+	(void)opaque;
+	(void)arg;
+	(void)fds;
+	(void)nfds;
+	(void)err;
+	return 1;
+}
+
+static void count_answer(void *opaque, bool yes)
+{
+	struct announced *a = opaque;
+
+	a->answers++;
+	a->yes = yes;
+}
+
+static const struct control_snapshot_hooks *announced_hooks(struct announced *a)
+{
+	static struct control_snapshot_hooks h;
+
+	h = (struct control_snapshot_hooks){ .snapshot = begin_snapshot, .answered = count_answer, .busy = never_busy, .opaque = a };
+	return &h;
+}
+
+static void a_snapshot_is_cut_when_the_one_that_asked_for_it_says_so(void **state)
+{
+	struct fixture *f = *state;
+	struct announced a = { 0 };
+	struct control_reply r;
+	int fd = client(f);
+
+	f->c.snapshots = announced_hooks(&a);
+	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
+	assert_true(nothing(f, fd));
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
+	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
+	assert_int_equal(a.answers, 0);
+	ask(fd, CONTROL_SNAPSHOT_CUT, 4, 0, 0);
+	assert_true(nothing(f, fd));
+	assert_int_equal(a.answers, 1);
+	assert_true(a.yes);
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_CUT), 0);
+	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_CUT);
+	control_complete(&f->c, 0, NULL, 0, NULL);
+	assert_int_equal(answer(f, fd, 3, &r), 0);
+	assert_int_equal(a.answers, 1);
+	close(fd);
+}
+
+static void who_was_asked_when_to_cut_and_goes_away_says_no(void **state)
+{
+	struct fixture *f = *state;
+	struct announced a = { 0 };
+	int fd = client(f);
+
+	f->c.snapshots = announced_hooks(&a);
+	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
+	settle(f);
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
+	close(fd);
+	settle(f);
+	assert_int_equal(a.answers, 1);
+	assert_false(a.yes);
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_CUT), -ENOTCONN);
+}
+
+static void another_request_instead_of_the_cut_says_no(void **state)
+{
+	struct fixture *f = *state;
+	struct announced a = { 0 };
+	struct control_reply r;
+	int fd = client(f);
+
+	f->c.snapshots = announced_hooks(&a);
+	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
+	settle(f);
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
+	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
+	ask(fd, CONTROL_STATUS, 4, 0, 0);
+	assert_true(closed(f, fd));
+	assert_int_equal(a.answers, 1);
+	assert_false(a.yes);
+	close(fd);
+}
+
+static void a_snapshot_that_ends_while_the_cut_is_awaited_asks_no_more(void **state)
+{
+	struct fixture *f = *state;
+	struct announced a = { 0 };
+	struct control_reply r;
+	int fd = client(f);
+
+	f->c.snapshots = announced_hooks(&a);
+	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
+	settle(f);
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
+	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
+	control_complete(&f->c, -ETIMEDOUT, NULL, 0, "late");
+	assert_int_equal(answer(f, fd, 3, &r), -ETIMEDOUT);
+	ask(fd, CONTROL_SNAPSHOT_CUT, 4, 0, 0);
+	assert_int_equal(answer(f, fd, 4, &r), -EINVAL);
+	close(fd);
+	settle(f);
+	assert_int_equal(a.answers, 0);
+}
+
 static void malformed_requests_are_refused_and_the_connection_lives(void **state)
 {
 	struct fixture *f = *state;
@@ -421,6 +535,10 @@ int main(void)
 		T(wait_answers_when_the_vm_stops),
 		T(operations_of_devices_reach_them),
 		T(descriptors_arrive_and_never_stay),
+		T(a_snapshot_is_cut_when_the_one_that_asked_for_it_says_so),
+		T(who_was_asked_when_to_cut_and_goes_away_says_no),
+		T(another_request_instead_of_the_cut_says_no),
+		T(a_snapshot_that_ends_while_the_cut_is_awaited_asks_no_more),
 		T(malformed_requests_are_refused_and_the_connection_lives),
 		T(one_client_too_many_is_closed_and_its_place_is_reused),
 		T(a_client_that_never_reads_is_dropped_others_are_served),
