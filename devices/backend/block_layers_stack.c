@@ -98,6 +98,7 @@ static int attach_layer(struct block_layers *l, const struct block_stack *s, int
 		r = fit_layer(l, name, sealed.head.virtual_size, err);
 	if (r < 0)
 		return r;
+	lsmt_index_expect(&l->index, sealed.head.index_entries);
 	n = lsmt_sealed_walk(s->layer_fd[i], name, &sealed, buf, insert_each, &load, err);
 	if (n < 0)
 		return (int)n;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The merged index of a stack of layers: see lsmt_index.h. */
+/* syscalls(main): madvise */
 #include "devices/backend/lsmt_index.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@ _Static_assert(sizeof(struct lsmt_chunk) == 4096, "a chunk is a page");
 
 enum {
 	SPARE_CHUNKS = 8,
+	HUGE_CHUNKS = 1024,                  /* 4 MiB: a large page or more */
 	INSERT_CHUNKS = 2,                   /* one insertion needs at most */
 	GIVE_BELOW = LSMT_CHUNK_SEGS * 7 / 8, /* a neighbour with less takes some */
 	JOIN_BELOW = LSMT_CHUNK_SEGS * 3 / 4, /* two with less together become one */
@@ -98,6 +100,15 @@ int lsmt_index_init(struct lsmt_index *x, uint64_t max_segs, struct err *err)
 	x->dir = p;
 	x->arena = (struct lsmt_chunk *)((char *)p + dir);
 	return 0;
+}
+
+void lsmt_index_expect(struct lsmt_index *x, uint64_t n)
+{
+	uint64_t chunks = MIN(n / LSMT_CHUNK_SEGS, (uint64_t)(x->max - x->fresh));
+
+	/* Large pages where they will be full; most of the time goes into making pages otherwise. */
+	if (chunks >= HUGE_CHUNKS)
+		madvise(&x->arena[x->fresh], chunks * sizeof(struct lsmt_chunk), MADV_HUGEPAGE);
 }
 
 void lsmt_index_clear(struct lsmt_index *x)
@@ -348,6 +359,28 @@ bool lsmt_index_full(const struct lsmt_index *x)
 	return x->max - x->fresh + x->nfree < INSERT_CHUNKS || x->count >= LSMT_ENTRIES_MAX;
 }
 
+/* Behind all there is, as a sorted layer is read. */
+static bool append(struct lsmt_index *x, const struct lsmt_cell *cell)
+{
+	struct lsmt_chunk *c;
+	struct lsmt_cell *last;
+
+	if (x->ndir == 0)
+		return false;
+	c = x->dir[x->ndir - 1].chunk;
+	last = &c->seg[c->n - 1];
+	if (offset_of(cell) < end_of(last) || c->n == LSMT_CHUNK_SEGS)
+		return false;
+	if (continues(last, cell)) {
+		set_end(last, end_of(cell));
+		return true;
+	}
+	c->seg[c->n++] = *cell;
+	x->count++;
+	x->of_tag[tag_of(cell)]++;
+	return true;
+}
+
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s)
 {
 	struct lsmt_cell cell = cell_make(s), *p = NULL;
@@ -355,6 +388,8 @@ int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s)
 
 	if (lsmt_index_full(x))
 		return -ENOMEM;
+	if (append(x, &cell))
+		return 0;
 	clear_range(x, s->offset, s->offset + s->length, &d, &i);
 	if ((d > 0 || i > 0) && continues(p = before(x, d, i), &cell)) {
 		set_end(p, end_of(&cell));

@@ -60,6 +60,10 @@ static void compare(struct model *m)
 		count++;
 	}
 	assert_int_equal(count, m->x.count);
+	for (uint32_t tag = 0, sum = 0; tag < 256; tag++) {
+		sum += m->x.of_tag[tag];
+		assert_true(tag < 255 || sum == count);
+	}
 	for (uint32_t d = 0; d < m->x.ndir; d++) {
 		assert_true(m->x.dir[d].chunk->n > 0 && m->x.dir[d].chunk->n <= LSMT_CHUNK_SEGS);
 		assert_int_equal(m->x.dir[d].first, m->x.dir[d].chunk->seg[0].low & LSMT_OFFSET_MAX);
@@ -170,6 +174,32 @@ static void one_layer_is_extracted_in_order_and_without_its_tag(void **state)
 	assert_int_equal(lsmt_index_extract(&m->x, 6, out, 4), 0);
 }
 
+/* In pieces the same comes out as at once, wherever they are cut. */
+static void slices_make_up_what_is_extracted(void **state)
+{
+	struct model *m = *state;
+	uint8_t *all = malloc(SECTORS * LSMT_ENTRY_BYTES), *pieces = malloc(SECTORS * LSMT_ENTRY_BYTES);
+
+	for (int i = 0; i < 4000; i++)
+		put(m, rnd_below(&m->rnd, SECTORS - 5), 1 + rnd_below(&m->rnd, 5), 8 + 7ull * (uint32_t)i, i % 9 == 0,
+		    (uint8_t)(i % 2));
+	for (uint32_t max = 1; max < 3000; max = max * 3 + 1) {
+		uint64_t offset = 0, n = lsmt_index_extract(&m->x, 1, all, SECTORS), got = 0;
+
+		assert_int_equal(n, m->x.of_tag[1]);
+		while (offset != LSMT_OFFSET_MAX) {
+			uint32_t k = lsmt_index_slice(&m->x, 1, &offset, pieces + got * LSMT_ENTRY_BYTES, max);
+
+			assert_true(k <= max);
+			got += k;
+		}
+		assert_int_equal(got, n);
+		assert_memory_equal(all, pieces, n * LSMT_ENTRY_BYTES);
+	}
+	free(all);
+	free(pieces);
+}
+
 static void a_full_index_refuses_and_stays_as_it_is(void **state)
 {
 	struct model *m = *state;
@@ -224,6 +254,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(every_sector_apart_then_one_over_all, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_continues_is_joined_up_to_the_longest_entry, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_layer_is_extracted_in_order_and_without_its_tag, setup, teardown),
+		cmocka_unit_test_setup_teardown(slices_make_up_what_is_extracted, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_full_index_refuses_and_stays_as_it_is, setup, teardown),
 		cmocka_unit_test_setup_teardown(scattered_blocks_take_24_bytes_each_at_most, setup, teardown),
 	};
