@@ -166,7 +166,7 @@ static int run(const char *name, const struct fork_options *o)
 	if (r == 0)
 		guardian_forget_monitor(&guardian, 0);
 	for (size_t i = 0; i < o->n; i++) {
-		strcpy(ids[i], l[i].dir.id);
+		snprintf(ids[i], sizeof(ids[i]), "%s", l[i].dir.id);
 		launch_end(&l[i], r == 0, NULL);
 	}
 	guardian_finish(&guardian);

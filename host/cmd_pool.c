@@ -228,8 +228,10 @@ static int step(struct pool *p, struct pollfd *f, struct err *err)
 static int run(struct pool *p, struct err *err)
 {
 	_cleanup_free_ struct pollfd *f = calloc(2 + p->n, sizeof(*f));
-	int r = f ? 0 : err_set(err, -ENOMEM, "out of memory");
+	int r = 0;
 
+	if (!f)
+		return err_set(err, -ENOMEM, "out of memory");
 	while (r == 0) {
 		r = fill(p, err);
 		if (r == 0)
@@ -297,7 +299,9 @@ int cmd_pool(int argc, char **argv)
 				 first == argc ? "of which snapshot?" : "one snapshot at a time");
 	p.n = o.size;
 	p.slot = calloc(p.n, sizeof(*p.slot));
-	int r = p.slot ? guardian_start(&p.guardian, -1, &err) : err_set(&err, -ENOMEM, "out of memory");
+	if (!p.slot)
+		return cmd_failf("pool: out of memory");
+	int r = guardian_start(&p.guardian, -1, &err);
 
 	if (r < 0) {
 		free(p.slot);

@@ -366,7 +366,7 @@ static int find_child(struct snapshot *s, const struct err *problem, void *arg)
 
 	if (problem || strcmp(s->m.parent_id, c->of->m.id) != 0)
 		return 0;
-	strcpy(c->name, s->name);
+	snprintf(c->name, sizeof(c->name), "%s", s->name);
 	return 1;
 }
 

@@ -39,7 +39,7 @@ static int wait_reply(int fd, const struct control_message *m, uint64_t deadline
 
 		if (r != 0)
 			return r < 0 ? err_errno(err, r, "wait for the monitor") : 0;
-		if (last)
+		if (last || !m->tick)
 			return err_set(err, -ETIMEDOUT, "the monitor does not answer");
 		r = m->tick(m->opaque, err);
 		if (r < 0)

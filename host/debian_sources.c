@@ -59,7 +59,7 @@ static bool has_word(char *words, const char *word)
 /* "deb [options] URI SUITE COMPONENT..." */
 static void parse_line(struct found *f, char *line)
 {
-	char options[512] = "", *rest = line, *words[3] = { NULL };
+	char options[512] = "", *rest = line, *words[2];
 	size_t n = 0;
 
 	rest += strspn(rest, " \t");
@@ -74,18 +74,24 @@ static void parse_line(struct found *f, char *line)
 		*end = '\0';
 		rest = end + 1;
 		while ((o = strsep(&list, " \t")) != NULL) {
-			size_t len = strlen(options);
+			size_t used = strlen(options);
 
 			if (strncmp(o, "signed-by=/", 11) == 0 || strcmp(o, "trusted=yes") == 0)
-				snprintf(options + len, sizeof(options) - len, "%s%s", len == 0 ? "[" : " ", o);
+				snprintf(options + used, sizeof(options) - used, "%s%s", used == 0 ? "[" : " ", o);
 		}
-		if (*options != '\0' && strlen(options) + 2 < sizeof(options))
-			strcat(options, "] ");
+		size_t len = strlen(options);
+
+		if (len > 0 && len + 2 < sizeof(options))
+			memcpy(options + len, "] ", 3);
 		else
 			*options = '\0';
 	}
-	while (n < 2 && rest != NULL && (words[n] = strsep(&rest, " \t\n")) != NULL)
-		n += *words[n] != '\0';
+	while (n < 2 && rest != NULL) {
+		char *word = strsep(&rest, " \t\n");
+
+		if (*word != '\0')
+			words[n++] = word;
+	}
 	if (n == 2 && suite_is_wanted(f, words[1]) && has_word(rest, "main"))
 		add(f, options, words[0], words[1]);
 }

@@ -137,12 +137,13 @@ static int read_member(struct dir_source *s, int dir, const char *name, size_t p
 	if (r == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
 		r = read_xattrs(s, dir, name, inode, err);
 	if (r == 0 && seen != NULL) {
-		struct linked *l = malloc(sizeof(*l) + strlen(s->path) + 1);
+		size_t len = strlen(s->path) + 1;
+		struct linked *l = malloc(sizeof(*l) + len);
 
 		if (l == NULL)
 			return err_set(err, -ENOMEM, "'%.200s': no memory", s->path);
 		*l = (struct linked){ .dev = st.st_dev, .ino = st.st_ino };
-		strcpy(l->path, s->path);
+		memcpy(l->path, s->path, len);
 		*seen = l;
 	}
 	if (r == 0 && S_ISDIR(st.st_mode) && st.st_dev == s->dev) {

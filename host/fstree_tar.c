@@ -6,6 +6,7 @@
  * Trust: the archive is hostile. lib/tar checks the format, fstree the paths; here sizes are checked against the file's own.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -113,7 +114,7 @@ static int on_xattr(void *arg, const char *name, const void *value, size_t n, st
 		return 0;
 	if (s->nxattrs == XATTRS_PENDING || n > sizeof(s->xattr[0].value) || strlen(name) > FSTREE_NAME_MAX)
 		return err_set(err, -E2BIG, "attribute '%.80s': too many attributes, or too long", name);
-	strcpy(s->xattr[s->nxattrs].name, name);
+	snprintf(s->xattr[s->nxattrs].name, sizeof(s->xattr[0].name), "%s", name);
 	memcpy(s->xattr[s->nxattrs].value, value, n);
 	s->xattr[s->nxattrs++].size = n;
 	return 0;

@@ -251,7 +251,7 @@ static int header_names(struct tar_reader *r, const struct ustar *h, struct err 
 	size_t n = 0;
 
 	if (r->set & TAR_LONG_PATH) {
-		strcpy(e->name, r->next.name);
+		snprintf(e->name, sizeof(e->name), "%s", r->next.name);
 	} else {
 		if (memcmp(h->magic, "ustar\0", 6) == 0 && h->prefix[0]) {
 			n = strnlen(h->prefix, sizeof(h->prefix));
@@ -269,7 +269,7 @@ static int header_names(struct tar_reader *r, const struct ustar *h, struct err 
 	if (n == 0)
 		return err_set(err, -EINVAL, "tar: an entry without a name");
 	if (r->set & TAR_LONG_LINK) {
-		strcpy(e->link, r->next.link);
+		snprintf(e->link, sizeof(e->link), "%s", r->next.link);
 	} else {
 		n = strnlen(h->linkname, sizeof(h->linkname));
 		memcpy(e->link, h->linkname, n);

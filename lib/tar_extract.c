@@ -129,7 +129,7 @@ static void dir_push(struct tar_extract *x, int fd)
 				       .mode = x->e.mode,
 				       .mtime_s = x->e.mtime_s,
 				       .mtime_ns = x->e.mtime_ns };
-	strcpy(x->path, x->e.name);
+	snprintf(x->path, sizeof(x->path), "%s", x->e.name);
 }
 
 /* ---- making things ---- */

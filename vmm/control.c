@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -45,16 +46,19 @@ static void client_drop(struct control_client *cl)
 /* The second number of statm, in pages. */
 static uint64_t resident_bytes(const struct control *c)
 {
-	unsigned long long total, resident;
-	char buf[128];
+	char buf[128], *second, *end;
+	unsigned long long pages;
 	ssize_t n = c->statm_fd < 0 ? -1 : pread(c->statm_fd, buf, sizeof(buf) - 1, 0);
 
 	if (n <= 0)
 		return 0;
 	buf[n] = 0;
-	if (sscanf(buf, "%llu %llu", &total, &resident) != 2)
+	second = strchr(buf, ' ');
+	if (!second)
 		return 0;
-	return resident * MEM_PAGE_SIZE;
+	errno = 0;
+	pages = strtoull(second, &end, 10);
+	return end == second || errno ? 0 : pages * MEM_PAGE_SIZE;
 }
 
 static void fill_values(struct control *c, struct control_reply *r)

@@ -11,6 +11,7 @@
 #include <linux/random.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/reboot.h>
@@ -35,7 +36,7 @@ enum { FREEZE_MAX_MS = 60000 };
 /* "MemAvailable:  123 kB" of /proc/meminfo, in bytes; `fallback` where there is none. */
 static uint64_t available_memory(uint64_t fallback)
 {
-	char text[1024], *p;
+	char text[1024], *p, *end;
 	_cleanup_close_ int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
 	unsigned long long kib;
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
@@ -44,7 +45,12 @@ static uint64_t available_memory(uint64_t fallback)
 		return fallback;
 	text[n] = '\0';
 	p = strstr(text, "MemAvailable:");
-	return p && sscanf(p + 13, "%llu", &kib) == 1 ? kib * 1024 : fallback;
+	if (!p)
+		return fallback;
+	p += strlen("MemAvailable:");
+	errno = 0;
+	kib = strtoull(p, &end, 10);
+	return end == p || errno ? fallback : kib * 1024;
 }
 
 static void count(const struct handler *h, unsigned *ret_connections, unsigned *ret_commands)

@@ -575,8 +575,13 @@ int supervisor_run(struct agent *a)
 {
 	struct supervisor *s = calloc(1, sizeof(*s));
 	struct err err = ERR_INIT;
-	int rc = s ? make_shared(a, &err) : err_set(&err, -ENOMEM, "no memory for the agent");
+	int rc;
 
+	if (!s) {
+		agent_say(a, "no memory for the agent");
+		return 1;
+	}
+	rc = make_shared(a, &err);
 	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	if (rc == 0)
 		rc = transport_listen(a, &err);
@@ -588,8 +593,7 @@ int supervisor_run(struct agent *a)
 		agent_say(a, "%s", err.text);
 	else
 		serve(s);
-	if (s)
-		loop_finish(&s->loop);
+	loop_finish(&s->loop);
 	free(s);
 	return rc < 0;
 }
