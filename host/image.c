@@ -137,7 +137,7 @@ static int open_disk(const char *path, struct image *image, struct err *err)
 	absolute = realpath(path, NULL);
 	if (absolute == NULL || strlen(absolute) >= sizeof(image->path))
 		return err_errno(err, absolute == NULL ? -errno : -ENAMETOOLONG, "image: '%s'", path);
-	strcpy(image->path, absolute);
+	snprintf(image->path, sizeof(image->path), "%s", absolute);
 	image->size = size;
 	image->format = sniff(fd);
 	return 0;
@@ -191,7 +191,7 @@ static int resolve_name(const struct image_store *s, const char *name, struct im
 			r = err_errno(err, absolute == NULL ? -errno : -ENAMETOOLONG, "'%s'", path);
 	}
 	if (r == 0) {
-		strcpy(image->path, absolute);
+		snprintf(image->path, sizeof(image->path), "%s", absolute);
 		snprintf(image->name, sizeof(image->name), "%s", name);
 		r = check_layers(image, err);
 	}
@@ -262,6 +262,6 @@ int image_layer_open(const struct image *image, size_t k, char *ret_path, struct
 	if (ret_path != NULL && strlen(path) >= PATH_MAX)
 		return err_set(err, -ENAMETOOLONG, "image '%s': '%.80s...'", image->name, path);
 	if (ret_path != NULL)
-		strcpy(ret_path, path);
+		memcpy(ret_path, path, strlen(path) + 1);
 	return TAKE_FD(fd);
 }
