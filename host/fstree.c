@@ -74,6 +74,7 @@ static struct fstree_dirent *find(const struct fstree *t, const struct fstree_in
 static int grow_table(struct fstree *t)
 {
 	size_t n = t->nbuckets * 2;
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
 	struct fstree_dirent **buckets = calloc(n, sizeof(*buckets));
 
 	if (buckets == NULL)
@@ -140,6 +141,7 @@ static int new_dirent(struct fstree *t, struct fstree_inode *dir, const char *na
 int fstree_init(struct fstree *t, struct err *err)
 {
 	*t = (struct fstree){ .nbuckets = BUCKETS_FIRST };
+	/* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
 	t->buckets = calloc(t->nbuckets, sizeof(*t->buckets));
 	t->root = t->buckets == NULL ? NULL : new_inode(t, S_IFDIR | 0755);
 	if (t->root == NULL) {
@@ -289,7 +291,7 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 		inode = new_inode(t, like->mode);
 		if (inode == NULL)
 			return err_set(err, -ENOMEM, "'%.200s': no memory", path);
-		if (old == NULL) {
+		if (old == NULL || d == NULL) {
 			if (new_dirent(t, dir, name, len, inode) < 0)
 				return err_set(err, -ENOMEM, "'%.200s': no memory", path);
 		} else { /* the entry stays in its place and names another inode */
@@ -385,10 +387,10 @@ bool fstree_xattr_is_kept(const char *name)
 
 struct fstree_inode *fstree_lookup(const struct fstree *t, const char *path)
 {
-	struct fstree_inode *dir;
+	struct fstree_inode *dir = NULL;
 	struct fstree_dirent *d;
 	const char *name;
-	size_t len;
+	size_t len = 0;
 
 	/* Without `make` walk changes nothing. */
 	if (walk((struct fstree *)t, path, false, &dir, &name, &len, NULL) < 0)
