@@ -306,8 +306,9 @@ static const struct opt flatten_table[] = {
 
 static const struct cmd_help flatten_help = {
 	.usage = "snapshot flatten NAME|DIR [--to NAME|DIR] [--compress zstd[:LEVEL]|none]",
-	.summary = "make a diff a snapshot that needs no parent",
-	.text = "Its contents and its id stay the same, so diffs that have it as their parent go on working.",
+	.summary = "make a snapshot that needs no parent and has one layer for each disk",
+	.text = "Its contents and its id stay the same, so diffs that have it as their parent go on working.\n"
+		"Layers of the image in the store, and a disk below the layers, stay as they are.",
 	.options = flatten_table,
 	.examples = "coffer snapshot flatten work-20260102-030405\ncoffer snapshot flatten ready --to ready.map --compress none",
 };

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A snapshot and its parents made one: see snapshot_flatten.h.
+ * A snapshot and its parents made one, with one layer for each disk: see snapshot_flatten.h.
  *
  * The id names contents: it stays, and so the state (which has it inside) and diffs that name it as their parent are
- * still right.
+ * still right. Layers of disks need no parent, but their number is limited and each snapshot adds one.
+ *
+ * Everything is made in a draft, which takes the snapshot's place by one rename. Who has files of the old one open, or
+ * links to them (a VM that was restored from it, a pool), keeps them. What is not changed is linked.
+ *
+ * Trust: frames of memory are compared with their checksums as they are read, layers before they are merged: damage
+ * does not get a good checksum here.
  */
 #include "host/snapshot_flatten.h"
 
@@ -14,9 +20,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "devices/backend/lsmt.h"
+#include "host/image.h"
 #include "host/snapshot_take.h"
 #include "host/vm_disks.h"
 #include "lib/fd.h"
+#include "lib/util.h"
 
 static int take_over(const struct snapshot *s, const char *name, int fd, const struct snapshot_draft *d,
 		     struct err *err)
@@ -33,19 +42,112 @@ static int take_over(const struct snapshot *s, const char *name, int fd, const s
 	return r < 0 ? r : 0;
 }
 
-static int take_layers(const struct snapshot *s, const struct snapshot_draft *d, struct err *err)
+/* ---- disks ---- */
+
+/* Layers that stay as they are, the lowest ones: those of an image that is here, which share their file with it; and
+ * whatever is up to one that is not plain LSMT. */
+static size_t lowest_to_merge(const struct snapshot_disk *d, const struct image *image, const int *fd)
 {
-	int r = 0;
+	size_t n = 0;
 
-	for (size_t i = 0; i < s->m.ndisks; i++)
-		for (size_t k = 0; k < s->m.disk[i].nlayers && r == 0; k++) {
-			const struct snapshot_layer *l = &s->m.disk[i].layer[k];
-			_cleanup_close_ int fd = snapshot_open_file(s, l->file, l->size, err);
+	while (n < d->nlayers && n < image->nlayers && !strcmp(d->layer[n].digest, image->layer[n].xxh))
+		n++;
+	for (size_t k = n; k < d->nlayers; k++) {
+		char magic[4];
 
-			r = fd < 0 ? fd : take_over(s, l->file, fd, d, err);
-		}
+		if (fd_pread_full(fd[k], magic, sizeof(magic), 0) != sizeof(magic) || memcmp(magic, "LSMT", sizeof(magic)) != 0)
+			n = k + 1;
+	}
+	return n;
+}
+
+/* What gets a checksum anew is compared with the old one first. */
+static int check_digest(const struct snapshot *s, const struct snapshot_layer *l, int fd, struct err *err)
+{
+	char digest[SNAPSHOT_DIGEST_LEN + 1];
+	int r = snapshot_digest_file(fd, l->file, digest, err);
+
+	if (r == 0 && strcmp(digest, l->digest) != 0)
+		r = err_set(err, -EINVAL, "'%s' is damaged: its checksum is %s, not %s", l->file, digest, l->digest);
+	if (r < 0)
+		err_prefix(err, "snapshot '%s': ", s->name);
 	return r;
 }
+
+/* Layers from `first` on become one, which takes the place of the first. */
+static int merge_layers(const struct snapshot *s, struct snapshot_disk *to, size_t first, const int *fd,
+			const struct snapshot_draft *d, struct err *err)
+{
+	const char *name[SNAPSHOT_LAYERS_MAX];
+	size_t n = to->nlayers - first;
+	struct snapshot_layer *l = &to->layer[first];
+	struct lsmt_info info;
+	int r = 0;
+
+	for (size_t k = 0; k < n && r == 0; k++) {
+		name[k] = to->layer[first + k].file;
+		r = check_digest(s, &to->layer[first + k], fd[first + k], err);
+	}
+	_cleanup_close_ int out = r < 0 ? -1 : snapshot_draft_create(d, l->file, err);
+
+	if (r == 0)
+		r = MIN(out, 0);
+	if (r == 0)
+		r = lsmt_merge(fd + first, name, n, first > 0 || *to->path, out, err);
+	if (r == 0)
+		r = lsmt_inspect(out, l->file, &info, err);
+	if (r == 0)
+		r = snapshot_digest_file(out, l->file, l->digest, err);
+	if (r == 0 && fchmod(out, 0400) < 0)
+		r = err_errno(err, -errno, "chmod '%s'", l->file);
+	if (r < 0)
+		return r;
+	l->size = info.file_size;
+	l->index_hash = info.index_hash;
+	for (size_t k = first + 1; k < to->nlayers; k++)
+		free(to->layer[k].file);
+	to->nlayers = first + 1;
+	return 0;
+}
+
+static int flatten_disk(const struct snapshot *s, struct snapshot_disk *to, const struct image *image,
+			const struct snapshot_draft *d, struct err *err)
+{
+	int fd[SNAPSHOT_LAYERS_MAX], r = 0;
+	size_t open = 0;
+
+	for (; open < to->nlayers && r == 0; open++) {
+		fd[open] = snapshot_open_file(s, to->layer[open].file, to->layer[open].size, err);
+		r = MIN(fd[open], 0);
+	}
+	size_t first = r < 0 ? 0 : lowest_to_merge(to, image, fd);
+
+	if (r == 0 && to->nlayers - first < 2)
+		first = to->nlayers;
+	for (size_t k = 0; k < first && r == 0; k++)
+		r = take_over(s, to->layer[k].file, fd[k], d, err);
+	if (r == 0 && first < to->nlayers)
+		r = merge_layers(s, to, first, fd, d, err);
+	while (open > 0)
+		fd_close(fd[--open]);
+	return r;
+}
+
+static int flatten_disks(const struct snapshot *s, struct snapshot_manifest *m, const struct snapshot_draft *d,
+			 struct err *err)
+{
+	struct image image = { 0 };
+	int r = 0;
+
+	if (m->image && *m->image && !strchr(m->image, '/'))
+		image_resolve(m->image, &image, NULL);
+	for (size_t i = 0; i < m->ndisks && r == 0; i++)
+		r = flatten_disk(s, &m->disk[i], &image, d, err);
+	image_finish(&image);
+	return r;
+}
+
+/* ---- memory ---- */
 
 static int id_of(const char *hex, struct ram_id *ret)
 {
@@ -88,6 +190,14 @@ static int write_memory(const struct restore_source *src, const struct snapshot_
 	return r;
 }
 
+/* Nothing to be merged and no other level: the files that are there. */
+static int take_memory(const struct restore_source *src, const struct snapshot_draft *d, struct err *err)
+{
+	int r = take_over(&src->snap, SNAPSHOT_RAM, src->ram_fd[0], d, err);
+
+	return r < 0 ? r : take_over(&src->snap, SNAPSHOT_RAM_INDEX, src->index_fd[0], d, err);
+}
+
 int snapshot_flatten(const struct restore_source *src, const char *to, uint64_t level, struct progress *progress,
 		     struct err *err)
 {
@@ -104,14 +214,16 @@ int snapshot_flatten(const struct restore_source *src, const char *to, uint64_t 
 	if (r == 0) {
 		m.parent_id[0] = 0;
 		m.parent_path[0] = 0;
-		m.level = level;
 		progress_stage(progress, "writing memory");
-		r = write_memory(src, &d, level, &m, err);
+		r = src->nchain == 1 && m.level == level ? take_memory(src, &d, err) : write_memory(src, &d, level, &m, err);
+		m.level = level;
 	}
 	if (r == 0)
 		r = take_over(&src->snap, SNAPSHOT_STATE, src->state_fd, &d, err);
-	if (r == 0)
-		r = take_layers(&src->snap, &d, err);
+	if (r == 0) {
+		progress_stage(progress, "writing disks");
+		r = flatten_disks(&src->snap, &m, &d, err);
+	}
 	if (r == 0) {
 		progress_stage(progress, "writing to disk");
 		r = snapshot_draft_publish(&d, &m, replace, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A snapshot and its parents made one. */
+/* A snapshot and its parents made one, and the layers of each disk too. */
 #pragma once
 #include "host/progress.h"
 #include "host/restore.h"

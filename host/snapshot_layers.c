@@ -22,6 +22,8 @@
 #include "devices/backend/lsmt.h"
 #include "lib/fd.h"
 
+enum { LAYERS_RESERVE = 8 };
+
 /* ---- finding ---- */
 
 static int add(struct snapshot_layers_disk *d, int fd, const char *file, const char *digest, struct err *err)
@@ -32,9 +34,10 @@ static int add(struct snapshot_layers_disk *d, int fd, const char *file, const c
 	if (!more)
 		return err_set(err, -ENOMEM, "out of memory");
 	d->layer = more;
-	if (d->nlayers == SNAPSHOT_LAYERS_MAX - 1)
-		return err_set(err, -E2BIG, "disk %zu has %zu layers, as many as there can be: each snapshot adds one; "
-			       "go on with a new VM", d->number, d->nlayers);
+	if (d->nlayers == SNAPSHOT_LAYERS_MAX)
+		return err_set(err, -E2BIG, "disk %zu has %zu layers, as many as a snapshot can have: make them one in the "
+			       "snapshot that it was restored from ('coffer snapshot flatten NAME'), and go on from there", d->number,
+			       d->nlayers);
 	struct snapshot_layers_one *l = &d->layer[d->nlayers++];
 
 	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own) };
@@ -105,7 +108,17 @@ static int add_generations(struct snapshot_layers_disk *d, int dir_fd, const str
 	return r;
 }
 
-int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record,
+/* The last few are for the one that ends the VM, so that there is a way on. */
+static int check_number(const struct snapshot_layers_disk *d, const char *id, bool last, struct err *err)
+{
+	if (last || d->nlayers <= SNAPSHOT_LAYERS_MAX - LAYERS_RESERVE)
+		return 0;
+	return err_set(err, -E2BIG, "disk %zu has %zu layers, and each snapshot adds one; this makes them one: "
+		       "'coffer snapshot %s --stop --to NAME', 'coffer snapshot flatten NAME', 'coffer restore NAME --name %s'",
+		       d->number, d->nlayers, id, id);
+}
+
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, bool last,
 			 struct err *err)
 {
 	int r = 0;
@@ -125,6 +138,8 @@ int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const str
 			r = add_recorded(d, dir->disk_dir_fd, &have->layer[k], err);
 		if (r == 0)
 			r = add_generations(d, dir->disk_dir_fd, have, err);
+		if (r == 0)
+			r = check_number(d, dir->id, last, err);
 	}
 	return r;
 }

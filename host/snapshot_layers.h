@@ -34,8 +34,8 @@ struct snapshot_layers {
 #define SNAPSHOT_LAYERS_NONE ((struct snapshot_layers){ 0 })
 
 /* Find and open all layers of the VM's disks of layers; `record` is what machine.json says. Opens the VM's disk
- * directory. */
-int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record,
+ * directory. -E2BIG when there are too many for a snapshot; a few more may be there for the `last` one of this VM. */
+int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, bool last,
 			 struct err *err);
 /* Make the next pairs, and link what there is into the draft (the tops of now are sealed in place later). */
 int snapshot_layers_prepare(struct snapshot_layers *l, const struct snapshot_draft *d, struct err *err);

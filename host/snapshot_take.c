@@ -367,7 +367,7 @@ int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err
 	if (r == 0)
 		r = snapshot_draft_begin(t->to, false, &t->draft, err);
 	if (r == 0)
-		r = snapshot_layers_open(&layers, &vm->dir, &t->m, err);
+		r = snapshot_layers_open(&layers, &vm->dir, &t->m, t->stop, err);
 	if (r == 0)
 		r = with_draft(vm, t, &layers, fd, err);
 	snapshot_layers_close(&layers);

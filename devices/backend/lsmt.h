@@ -10,6 +10,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/err.h"
@@ -31,5 +32,8 @@ int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uu
 int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err);
 /* A sealed layer from the nonzero content of a raw file (holes are skipped). */
 int lsmt_pack_raw(int raw_fd, uint64_t size, int out_fd, const char *uuid, struct err *err);
+/* A sealed layer in an empty file that holds what n sealed layers (1..LSMT_LAYERS_MAX, lowest first, with names for messages) hold
+ * together. keep_zeroes: something is below them, so what they zero must go on hiding it. Data are not checked. */
+int lsmt_merge(const int *fd, const char *const *name, size_t n, bool keep_zeroes, int out_fd, struct err *err);
 /* Turn a pair that nobody has open into a sealed layer, in place: the data file becomes it. For a VM that has ended. */
 int lsmt_seal_pair(int data_fd, int index_fd, const char *name, struct err *err);

@@ -58,6 +58,8 @@ void lsmt_entry_decode(const uint8_t p[LSMT_ENTRY_BYTES], struct lsmt_seg *ret);
 const char *lsmt_seg_fault(const struct lsmt_seg *s, uint64_t sectors, uint64_t data_end);
 
 void lsmt_head_encode(const struct lsmt_head *h, uint8_t ret[LSMT_BLOCK]);
+/* uuid: 36 characters, or NULL: a random one. */
+int lsmt_head_set_uuid(struct lsmt_head *h, const char *uuid, struct err *err);
 /* `what` ("header", "trailer") and `name` are for messages. */
 int lsmt_head_decode(const uint8_t block[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret,
 		     struct err *err);

@@ -34,19 +34,12 @@ static int check_uuid(const char *uuid, const char *what, struct err *err)
 	return 0;
 }
 
-static int set_uuids(struct lsmt_head *h, const char *uuid, const char *parent, struct err *err)
+int lsmt_head_set_uuid(struct lsmt_head *h, const char *uuid, struct err *err)
 {
 	uint8_t b[16];
-	int r = 0;
 
-	if (parent && parent[0]) {
-		r = check_uuid(parent, "parent UUID", err);
-		if (r < 0)
-			return r;
-		memcpy(h->parent_uuid, parent, LSMT_UUID_LEN + 1);
-	}
 	if (uuid) {
-		r = check_uuid(uuid, "UUID", err);
+		int r = check_uuid(uuid, "UUID", err);
 		if (r == 0)
 			memcpy(h->uuid, uuid, LSMT_UUID_LEN + 1);
 		return r;
@@ -58,6 +51,19 @@ static int set_uuids(struct lsmt_head *h, const char *uuid, const char *parent, 
 	snprintf(h->uuid, sizeof(h->uuid), "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
 		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 	return 0;
+}
+
+static int set_uuids(struct lsmt_head *h, const char *uuid, const char *parent, struct err *err)
+{
+	int r = 0;
+
+	if (parent && parent[0]) {
+		r = check_uuid(parent, "parent UUID", err);
+		if (r < 0)
+			return r;
+		memcpy(h->parent_uuid, parent, LSMT_UUID_LEN + 1);
+	}
+	return lsmt_head_set_uuid(h, uuid, err);
 }
 
 static int check_virtual_size(uint64_t size, struct err *err)

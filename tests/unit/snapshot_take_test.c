@@ -25,6 +25,7 @@
 #include "devices/backend/lsmt.h"
 #include "host/control_client.h"
 #include "host/launch_disks.h"
+#include "host/snapshot_flatten.h"
 #include "host/snapshot_record.h"
 #include "host/snapshot_take.h"
 #include "host/sock.h"
@@ -298,6 +299,97 @@ static void a_layer_that_could_not_be_sealed_is_sealed_by_the_next(void **s)
 	assert_int_equal(layers_of("one"), 2);
 }
 
+static int flatten(const char *name, struct err *err)
+{
+	struct restore_source src;
+	struct progress progress;
+
+	progress_init(&progress, -1, -1);
+	assert_int_equal(restore_source_open(name, &src, NULL), 0);
+	int r = snapshot_flatten(&src, NULL, 0, &progress, err);
+
+	restore_source_close(&src);
+	return r;
+}
+
+static void flattening_makes_one_layer_of_a_disk(void **s)
+{
+	struct snapshot before, after;
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	assert_int_equal(snapshot_open("two", &before, NULL), 0);
+	assert_int_equal(flatten("two", NULL), 0);
+	assert_int_equal(layers_of("two"), 1);
+	assert_int_equal(layers_of("one"), 1);
+	assert_int_equal(snapshot_open("two", &after, NULL), 0);
+	assert_string_equal(before.m.id, after.m.id);
+	assert_string_equal(before.m.disk[0].path, after.m.disk[0].path);
+	snapshot_close(&before);
+	snapshot_close(&after);
+	/* The VM has its own layers. */
+	assert_int_equal(take("three", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("three"), 3);
+}
+
+static void a_damaged_layer_is_not_merged(void **s)
+{
+	struct err err = ERR_INIT;
+	char path[300];
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/two/disk0-1.lsmt", home.path);
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(pwrite(fd, "x", 1, 1000), 1);
+	close(fd);
+	assert_int_equal(flatten("two", &err), -EINVAL);
+	assert_non_null(strstr(err.text, "disk0-1.lsmt' is damaged"));
+}
+
+/* In the record, the lowest layer so many times: a file is a file. */
+static void repeat_layer(size_t n)
+{
+	struct snapshot_manifest m;
+	struct snapshot_disk *d;
+
+	assert_int_equal(snapshot_record_read(vm.dir.fd, &m, NULL), 0);
+	d = &m.disk[0];
+	d->layer = realloc(d->layer, n * sizeof(*d->layer));
+	for (; d->nlayers < n; d->nlayers++) {
+		d->layer[d->nlayers] = d->layer[0];
+		d->layer[d->nlayers].file = strdup(d->layer[0].file);
+	}
+	assert_int_equal(snapshot_record_write(vm.dir.fd, &m, NULL), 0);
+	snapshot_manifest_finish(&m);
+}
+
+/* As many as there can be: the last ones are for the snapshot that ends the VM, from which it goes on with one. */
+static void too_many_layers_are_said_with_the_remedy(void **s)
+{
+	struct snapshot_take t = { .to = "last", .stop = true };
+	struct vm_handle handle;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	repeat_layer(232);
+	assert_int_equal(take("two", false, GOOD, &err), -E2BIG);
+	assert_non_null(strstr(err.text, "'coffer snapshot vm --stop --to NAME', 'coffer snapshot flatten NAME'"));
+	/* The monitor was not asked: what it is to do is still to be read. */
+	assert_int_equal(vm_open("vm", &handle, NULL), 0);
+	if (snapshot_take(&handle, &t, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(snapshot_draft_publish(&t.draft, &t.m, false, NULL), 0);
+	snapshot_take_finish(&t);
+	vm_close(&handle);
+	assert_int_equal(flatten("last", NULL), 0);
+	assert_int_equal(layers_of("last"), 1);
+}
+
 static void a_diff_needs_one_before_it(void **s)
 {
 	struct err err = ERR_INIT;
@@ -398,6 +490,9 @@ int main(void)
 		T(a_refusal_changes_nothing),
 		T(a_failure_after_the_cut_loses_no_layer),
 		T(a_layer_that_could_not_be_sealed_is_sealed_by_the_next),
+		T(flattening_makes_one_layer_of_a_disk),
+		T(a_damaged_layer_is_not_merged),
+		T(too_many_layers_are_said_with_the_remedy),
 		T(a_diff_needs_one_before_it),
 		T(a_diff_names_its_parent_by_id_and_place),
 		T(a_diff_of_one_that_is_gone_is_refused),
