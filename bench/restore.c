@@ -30,6 +30,7 @@
 
 #include <cmocka.h>
 
+#include "bench/measure.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
@@ -72,24 +73,6 @@ struct snap {
 	int fd[FILES];
 };
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-	qsort(v, (size_t)n, sizeof(v[0]), by_value);
-	return v[n / 2];
-}
-
-static double ms_since(uint64_t start)
-{
-	return (double)(loop_now_ns() - start) / 1e6;
-}
-
 /* Boot a guest with that much memory and save it. */
 static void make_snapshot(const struct bench *b, uint64_t mib, uint64_t level, struct snap *ret)
 {
@@ -97,16 +80,15 @@ static void make_snapshot(const struct bench *b, uint64_t mib, uint64_t level, s
 	const uint64_t arg[4] = { CONTROL_SNAPSHOT_STOP, level, 0, 0 };
 	struct control_reply reply;
 	struct monitor m;
-	char memory[16];
+	char memory[16], name[64];
 	const char *args[] = { "--kernel", b->kernel, "--memory", memory, NULL };
 
 	snprintf(memory, sizeof(memory), "%llu", (unsigned long long)mib);
 	ret->mib = mib;
 	for (int i = 0; i < FILES; i++) {
-		snprintf(ret->path[i], sizeof(ret->path[i]), "%s/%llu.%llu.%s", b->work, (unsigned long long)mib,
-			 (unsigned long long)level, names[i]);
-		ret->fd[i] = open(ret->path[i], O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-		assert_true(ret->fd[i] >= 0);
+		snprintf(name, sizeof(name), "%llu.%llu.%s", (unsigned long long)mib, (unsigned long long)level, names[i]);
+		snprintf(ret->path[i], sizeof(ret->path[i]), "%s/%s", b->work, name);
+		ret->fd[i] = measure_new_file(b->work, name);
 	}
 	monitor_start(&m, b->work, args);
 	monitor_hear(&m, 'A');
@@ -154,7 +136,7 @@ static double run_floor(const struct bench *b, const struct snap *s)
 	assert_int_equal(posix_spawn(&pid, b->floor, &actions, NULL, argv, environ), 0);
 	close(fds[1]);
 	assert_int_equal(read(fds[0], &c, 1), 1);
-	ms = ms_since(start);
+	ms = measure_ms_since(start);
 	close(fds[0]);
 	posix_spawn_file_actions_destroy(&actions);
 	waitpid(pid, &status, 0);
@@ -170,7 +152,7 @@ static double run_cold(const struct bench *b, const struct snap *s)
 	start_shell(b, s, &m);
 	fill_shell(s, &m, CONTROL_RESTORE_MAP);
 	monitor_hear(&m, 'B');
-	ms = ms_since(start);
+	ms = measure_ms_since(start);
 	monitor_end(&m);
 	return ms;
 }
@@ -185,7 +167,7 @@ static double run_warm(const struct bench *b, const struct snap *s, enum control
 	start = loop_now_ns();
 	fill_shell(s, &m, mode);
 	monitor_hear(&m, 'B');
-	ms = ms_since(start);
+	ms = measure_ms_since(start);
 	monitor_end(&m);
 	return ms;
 }
@@ -221,7 +203,7 @@ static void bench_clones(const struct bench *b, const struct snap *s, double *re
 		fill_shell(s, &m[i], CONTROL_RESTORE_MAP);
 		monitor_hear(&m[i], 'B');
 	}
-	*ret_per_s = b->clones / (ms_since(start) / 1e3);
+	*ret_per_s = b->clones / (measure_ms_since(start) / 1e3);
 	for (int i = 0; i < b->clones; i++) {
 		mib += private_mib(m[i].pid);
 		monitor_end(&m[i]);
@@ -234,7 +216,7 @@ static void bench_clones(const struct bench *b, const struct snap *s, double *re
 		fill_shell(s, &m[i], CONTROL_RESTORE_MAP);
 	for (int i = 0; i < b->clones; i++)
 		monitor_hear(&m[i], 'B');
-	*ret_fork_ms = ms_since(start);
+	*ret_fork_ms = measure_ms_since(start);
 	for (int i = 0; i < b->clones; i++)
 		monitor_end(&m[i]);
 }
@@ -260,10 +242,10 @@ static void bench_growth(const struct bench *b, double *ret_growth, double *ret_
 			c[r] = run_cold(b, &raw);
 			f[r] = run_floor(b, &raw);
 		}
-		cold[i] = median(c, b->runs);
-		floor_ms[i] = median(f, b->runs);
+		cold[i] = measure_median(c, b->runs);
+		floor_ms[i] = measure_median(f, b->runs);
 		for (int k = 0; k < 2; k++) {
-			double ms = median(v[k], b->runs);
+			double ms = measure_median(v[k], b->runs);
 
 			printf("# %llu MiB: warm %s %.3f ms\n", (unsigned long long)sizes[i], k ? "on demand" : "mapped", ms);
 			lowest[k] = MIN(lowest[k], ms);
@@ -324,9 +306,9 @@ int main(int argc, char **argv)
 		cold[i] = run_cold(&b, &s);
 		warm[i] = run_warm(&b, &s, CONTROL_RESTORE_MAP);
 	}
-	f = median(floor_ms, b.runs);
-	c = median(cold, b.runs);
-	w = median(warm, b.runs);
+	f = measure_median(floor_ms, b.runs);
+	c = measure_median(cold, b.runs);
+	w = measure_median(warm, b.runs);
 	printf("# floor %.3f ms, cold %.3f ms, warm %.3f ms\n", f, c, w);
 	fflush(stdout);
 	bench_clones(&b, &s, &per_s, &mib, &fork_ms);

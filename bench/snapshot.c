@@ -5,11 +5,16 @@
  *   snapshot memory WORKDIR MIB RUNS   no KVM: memory of that size full of text-like data, by snapshot/ram.h
  *   snapshot pause WORKDIR RUNS        a payload that dirties 64 MiB again and again in a real coffer-vmm
  *
- * memory, medians of RUNS taken in turn:
- *   write   a full raw snapshot / write(2) of the same bytes to a file beside it
- *   zstd    eager restore of level 1 frames / libzstd's own decompression of the same frames, on as many threads, into one small
- *           buffer each; zstd_fresh: into memory that nobody touched before, as a restore has to
+ * memory: what is compared takes turns, RUNS times. Figures are of the fastest of each, since other load only ever makes slower.
+ *   write   a full raw snapshot / write(2) of the same bytes to a file beside it, by one thread, 1 MiB a call
+ *   zstd    eager restore of level 1 frames / libzstd's own decompression of the same frames on as many threads:
+ *             zstd_ratio         into fresh memory of the same kind, made in the same way (anonymous, large pages, each populated just
+ *                                before it is filled), since a restore has to fill such
+ *             zstd_buffer_ratio  into one small buffer for each thread: nothing but decompression
  *   diff    1 % of the pages, chosen at random: time and size / those of the full one, at the same level
+ * Each is done twice and the second time counts: where the host is itself a guest, the first use of a page that its hypervisor has not
+ * mapped costs ten times what filling it does. write_first_ratio and zstd_first_ratio (the latter beside the small buffers) are of the
+ * first times, medians of the ratios within a turn.
  */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -19,20 +24,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include <cmocka.h>
 
+#include "bench/measure.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
-#include "snapshot/ram.h"
+#include "snapshot/ram_format.h"
 #include "tests/harness/monitor.h"
 
-enum { RUNS_MAX = 100, BLOCK = 1 << 20 };
+enum { RUNS_MAX = 100, BLOCK = 1 << 20, SPAN = 64 /* frames */, LARGE_CHUNKS = MEM_LARGE_PAGES / RAM_CHUNK_PAGES };
 
 struct bench {
 	struct mem mem;
@@ -41,7 +46,6 @@ struct bench {
 	uint64_t pages;
 	uint64_t *all, *few; /* bits of pages */
 	uint8_t *copy;       /* the same bytes, for the floors */
-	size_t frame_bytes;
 };
 
 static void must(int r, const struct err *err)
@@ -50,39 +54,6 @@ static void must(int r, const struct err *err)
 		return;
 	fprintf(stderr, "bench-snapshot: %s\n", err->text);
 	exit(1);
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *v, int n)
-{
-	qsort(v, (size_t)n, sizeof(v[0]), by_value);
-	return v[n / 2];
-}
-
-static double seconds_since(uint64_t start)
-{
-	return (double)(loop_now_ns() - start) / 1e9;
-}
-
-static int new_file(const struct bench *b, const char *name)
-{
-	char path[512];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/%s", b->work, name);
-	unlink(path);
-	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0) {
-		perror(path);
-		exit(1);
-	}
-	return fd;
 }
 
 /* Words drawn from a small vocabulary: packs to about a third, as memory of programs does. */
@@ -128,8 +99,8 @@ static double save(struct bench *b, const char *name, int level, const uint64_t 
 	uint64_t start;
 
 	snprintf(index, sizeof(index), "%s.index", name);
-	c.data_fd = ret->data = new_file(b, name);
-	c.index_fd = ret->index = new_file(b, index);
+	c.data_fd = ret->data = measure_new_file(b->work, name);
+	c.index_fd = ret->index = measure_new_file(b->work, index);
 	if (parent) {
 		c.parent = *parent;
 		c.id.b[0] = 2;
@@ -139,26 +110,31 @@ static double save(struct bench *b, const char *name, int level, const uint64_t 
 	must(ram_writer_put(w, &b->workers, pages, &err), &err);
 	must(ram_writer_finish(w, &stats, &err), &err);
 	ram_writer_free(w);
-	return seconds_since(start);
+	return measure_ms_since(start);
 }
 
-static void drop(struct saved *s)
+static void drop(const struct bench *b, const char *name, struct saved *s)
 {
+	char path[512];
+
 	close(s->data);
 	close(s->index);
+	snprintf(path, sizeof(path), "%s/%s", b->work, name);
+	unlink(path);
 }
 
 static double plain_write(struct bench *b)
 {
-	int fd = new_file(b, "plain");
+	int fd = measure_new_file(b->work, "plain");
 	uint64_t start = loop_now_ns(), size = b->pages * MEM_PAGE_SIZE;
 	double s;
 
 	for (uint64_t at = 0; at < size; at += BLOCK)
 		if (fd_write_full(fd, b->copy + at, (size_t)MIN((uint64_t)BLOCK, size - at)) < 0)
 			exit(1);
-	s = seconds_since(start);
+	s = measure_ms_since(start);
 	close(fd);
+	close(measure_new_file(b->work, "plain")); /* its pages are free again */
 	return s;
 }
 
@@ -175,68 +151,87 @@ static double load(struct bench *b, const struct saved *s)
 	start = loop_now_ns();
 	must(ram_image_open(&source, 1, b->pages * MEM_PAGE_SIZE, &image, &err), &err);
 	must(ram_image_load(image, &fresh, &b->workers, &err), &err);
-	t = seconds_since(start);
+	t = measure_ms_since(start);
 	ram_image_close(image);
 	mem_finish(&fresh);
 	return t;
 }
 
-/* Frames of the same chunks, made and read by libzstd alone, in memory. */
+/* Frames of a snapshot, in memory, for libzstd alone. */
 struct frames {
-	struct bench *b;
 	uint8_t *data;
-	size_t *at;
+	struct ram_record *rec;
 	uint64_t n;
-	uint8_t *fresh; /* where to; NULL: a buffer of the thread's own */
+	struct mem *to; /* NULL: a buffer of the thread's own */
 	_Atomic uint64_t next;
 };
+
+static void unpack_one(struct frames *f, const struct ram_record *rec, ZSTD_DCtx *d, uint8_t *buffer)
+{
+	size_t size = (size_t)ram_mask_count(le16_get(rec->present)) * MEM_PAGE_SIZE;
+	const uint8_t *src = f->data + le64_get(rec->offset);
+	uint8_t *out = buffer;
+
+	if (f->to && le32_get(rec->chunk) % LARGE_CHUNKS == 0)
+		mem_populate(f->to, (uint64_t)le32_get(rec->chunk) * RAM_CHUNK_PAGES, MEM_LARGE_PAGES);
+	if (f->to)
+		out = mem_host_pages(f->to, (uint64_t)le32_get(rec->chunk) * RAM_CHUNK_PAGES, RAM_CHUNK_PAGES);
+	if (!out || le32_get(rec->encoding) != RAM_ZSTD || ZSTD_decompressDCtx(d, out, size, src, le32_get(rec->length)) != size) {
+		fprintf(stderr, "bench-snapshot: chunk %u is no zstd frame\n", le32_get(rec->chunk));
+		exit(1);
+	}
+}
 
 static void unpack(void *arg, unsigned i)
 {
 	struct frames *f = arg;
 	ZSTD_DCtx *d = ZSTD_createDCtx();
-	uint8_t *out = malloc(RAM_CHUNK_SIZE);
+	uint8_t *buffer = malloc(RAM_CHUNK_SIZE);
 	uint64_t k;
 
 	(void)i;
-	while (d && out && (k = f->next++) < f->n)
-		if (ZSTD_isError(ZSTD_decompressDCtx(d, f->fresh ? f->fresh + k * RAM_CHUNK_SIZE : out, RAM_CHUNK_SIZE, f->data + f->at[k], f->at[k + 1] - f->at[k])))
-			exit(1);
-	free(out);
+	/* Neighbours by one thread, as a restore does it: two would fault in the same large page. */
+	while (d && buffer && (k = f->next++ * SPAN) < f->n)
+		for (uint64_t end = MIN(k + SPAN, f->n); k < end; k++)
+			unpack_one(f, &f->rec[k], d, buffer);
+	free(buffer);
 	ZSTD_freeDCtx(d);
 }
 
-static void make_frames(struct bench *b, struct frames *f)
+static void read_frames(const struct saved *s, struct frames *f)
 {
-	size_t room = ZSTD_compressBound(RAM_CHUNK_SIZE);
-	ZSTD_CCtx *c = ZSTD_createCCtx();
+	struct stat data, index;
 
-	*f = (struct frames){ .b = b, .n = b->pages / RAM_CHUNK_PAGES };
-	f->data = malloc(room * f->n);
-	f->at = calloc(f->n + 1, sizeof(f->at[0]));
-	if (!c || !f->data || !f->at)
+	*f = (struct frames){ 0 };
+	if (fstat(s->data, &data) < 0 || fstat(s->index, &index) < 0)
 		exit(1);
-	for (uint64_t k = 0; k < f->n; k++)
-		f->at[k + 1] = f->at[k] + ZSTD_compressCCtx(c, f->data + f->at[k], room, b->copy + k * RAM_CHUNK_SIZE, RAM_CHUNK_SIZE, 1);
-	ZSTD_freeCCtx(c);
+	f->n = ((uint64_t)index.st_size - sizeof(struct ram_index_header)) / sizeof(*f->rec);
+	f->data = malloc((size_t)data.st_size);
+	f->rec = calloc(f->n, sizeof(*f->rec));
+	if (!f->data || !f->rec || fd_pread_full(s->data, f->data, (size_t)data.st_size, 0) != data.st_size ||
+	    fd_pread_full(s->index, f->rec, f->n * sizeof(*f->rec), sizeof(struct ram_index_header)) < 0)
+		exit(1);
 }
 
-static double plain_unpack(struct frames *f, bool fresh)
+static double plain_unpack(struct bench *b, struct frames *f, bool fresh)
 {
-	size_t size = f->n * RAM_CHUNK_SIZE;
+	struct err err = ERR_INIT;
+	struct mem to;
 	uint64_t start;
-	double s;
+	double ms;
 
+	if (fresh) {
+		must(mem_init(&to, -1, b->pages * MEM_PAGE_SIZE, &err), &err);
+		mem_prefer_large_pages(&to);
+	}
 	f->next = 0;
-	f->fresh = fresh ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : NULL;
-	if (f->fresh == MAP_FAILED)
-		exit(1);
+	f->to = fresh ? &to : NULL;
 	start = loop_now_ns();
-	workers_run(&f->b->workers, unpack, f);
-	s = seconds_since(start);
+	workers_run(&b->workers, unpack, f);
+	ms = measure_ms_since(start);
 	if (fresh)
-		munmap(f->fresh, size);
-	return s;
+		mem_finish(&to);
+	return ms;
 }
 
 static uint64_t size_of(const struct saved *s)
@@ -246,13 +241,74 @@ static uint64_t size_of(const struct saved *s)
 	return fstat(s->data, &a) == 0 && fstat(s->index, &c) == 0 ? (uint64_t)(a.st_size + c.st_size) : 0;
 }
 
-static int bench_memory(const char *work, uint64_t mib, int runs)
+/* Of one turn, in milliseconds. */
+struct turn {
+	double plain, raw, full, eager, fresh, buffer, diff;
+	double first_plain, first_raw, first_eager;
+	double diff_size; /* / the full one's */
+};
+
+static void take_turn(struct bench *b, struct turn *t)
 {
-	double raw[RUNS_MAX], plain[RUNS_MAX], eager[RUNS_MAX], unpacked[RUNS_MAX], placed[RUNS_MAX], full[RUNS_MAX], diff[RUNS_MAX], size = 0;
-	struct bench b = { .work = work, .pages = MIB(mib) / MEM_PAGE_SIZE };
-	struct err err = ERR_INIT;
 	struct ram_id parent = { { 1 } };
 	struct frames f;
+	struct saved s;
+	double size;
+
+	t->first_plain = plain_write(b);
+	t->plain = plain_write(b);
+	t->first_raw = save(b, "raw", 0, b->all, NULL, &s);
+	drop(b, "raw", &s);
+	t->raw = save(b, "raw", 0, b->all, NULL, &s);
+	drop(b, "raw", &s);
+	t->full = save(b, "full", 1, b->all, NULL, &s);
+	size = (double)size_of(&s);
+	read_frames(&s, &f);
+	t->first_eager = load(b, &s);
+	t->eager = load(b, &s);
+	plain_unpack(b, &f, true);
+	t->fresh = plain_unpack(b, &f, true);
+	t->buffer = plain_unpack(b, &f, false);
+	free(f.data);
+	free(f.rec);
+	drop(b, "full", &s);
+	t->diff = save(b, "diff", 1, b->few, &parent, &s);
+	t->diff_size = (double)size_of(&s) / size;
+	drop(b, "diff", &s);
+}
+
+static double value(const struct turn *t, size_t field)
+{
+	return *(const double *)(const void *)((const char *)t + field);
+}
+
+static double fastest(const struct turn *t, int n, size_t field)
+{
+	double ms = value(t, field);
+
+	for (int i = 1; i < n; i++)
+		ms = MIN(ms, value(&t[i], field));
+	return ms;
+}
+
+/* The median over turns of a / b. */
+static double typical(const struct turn *t, int n, size_t a, size_t b)
+{
+	double v[RUNS_MAX];
+
+	for (int i = 0; i < n; i++)
+		v[i] = value(&t[i], a) / value(&t[i], b);
+	return measure_median(v, n);
+}
+#define RATIO(a, b) (fastest(t, runs, offsetof(struct turn, a)) / fastest(t, runs, offsetof(struct turn, b)))
+#define FIRST_RATIO(a, b) typical(t, runs, offsetof(struct turn, a), offsetof(struct turn, b))
+#define MIBS(a) ((double)mib * 1e3 / fastest(t, runs, offsetof(struct turn, a)))
+
+static int bench_memory(const char *work, uint64_t mib, int runs)
+{
+	struct bench b = { .work = work, .pages = MIB(mib) / MEM_PAGE_SIZE };
+	struct err err = ERR_INIT;
+	struct turn t[RUNS_MAX];
 
 	must(mem_init(&b.mem, -1, MIB(mib), &err), &err);
 	must(workers_start(&b.workers, NULL, workers_default(), "work", &err), &err);
@@ -262,30 +318,14 @@ static int bench_memory(const char *work, uint64_t mib, int runs)
 	if (!b.all || !b.few || !b.copy)
 		return 1;
 	fill(&b);
-	make_frames(&b, &f);
-	for (int i = 0; i < runs; i++) {
-		struct saved s;
-
-		plain[i] = plain_write(&b);
-		raw[i] = save(&b, "raw", 0, b.all, NULL, &s);
-		drop(&s);
-		full[i] = save(&b, "full", 1, b.all, NULL, &s);
-		eager[i] = load(&b, &s);
-		size = (double)size_of(&s);
-		drop(&s);
-		unpacked[i] = plain_unpack(&f, false);
-		placed[i] = plain_unpack(&f, true);
-		diff[i] = save(&b, "diff", 1, b.few, &parent, &s);
-		size = (double)size_of(&s) / size;
-		drop(&s);
-	}
-	double w = median(raw, runs), p = median(plain, runs), e = median(eager, runs), u = median(unpacked, runs), o = median(placed, runs),
-	       d = median(diff, runs), a = median(full, runs);
-
-	printf("# %llu MiB on %u threads: raw %.0f MiB/s, write(2) %.0f, level 1 %.0f, eager %.0f, libzstd %.0f\n",
-	       (unsigned long long)mib, workers_default(), (double)mib / w, (double)mib / p, (double)mib / a, (double)mib / e,
-	       (double)mib / u);
-	printf("memory write_ratio=%.2f zstd_ratio=%.2f zstd_fresh_ratio=%.2f diff_time=%.3f diff_size=%.3f\n", p / w, u / e, o / e, d / a, size);
+	for (int i = 0; i < runs; i++)
+		take_turn(&b, &t[i]);
+	printf("# %llu MiB on %u threads, MiB/s (first time): raw %.0f (%.0f), write(2) %.0f (%.0f); level 1 %.0f; eager %.0f (%.0f), "
+	       "libzstd %.0f into fresh memory, %.0f into a buffer\n", (unsigned long long)mib, workers_default(), MIBS(raw), MIBS(first_raw),
+	       MIBS(plain), MIBS(first_plain), MIBS(full), MIBS(eager), MIBS(first_eager), MIBS(fresh), MIBS(buffer));
+	printf("memory write_ratio=%.2f write_first_ratio=%.2f zstd_ratio=%.2f zstd_buffer_ratio=%.2f zstd_first_ratio=%.2f "
+	       "diff_time=%.3f diff_size=%.3f\n", RATIO(plain, raw), FIRST_RATIO(first_plain, first_raw), RATIO(fresh, eager), RATIO(buffer, eager),
+	       FIRST_RATIO(buffer, first_eager), RATIO(diff, full), t[0].diff_size);
 	return 0;
 }
 
@@ -323,7 +363,7 @@ static int bench_pause(const char *work, int runs)
 	monitor_hear(&m, 'A');
 	for (int i = 0; i < runs; i++) {
 		const uint64_t arg[4] = { (i ? CONTROL_SNAPSHOT_DIFF : 0) | CONTROL_SNAPSHOT_TRACK, 0, 0, 0 };
-		int fds[3] = { new_file(&b, "state"), new_file(&b, "ram"), new_file(&b, "ram.index") };
+		int fds[3] = { measure_new_file(b.work, "state"), measure_new_file(b.work, "ram"), measure_new_file(b.work, "ram.index") };
 
 		if (monitor_request(&m, CONTROL_SNAPSHOT, arg, fds, 3, &reply) != 0)
 			fail_msg("snapshot: %s", reply.text);
@@ -333,7 +373,7 @@ static int bench_pause(const char *work, int runs)
 			close(fds[k]);
 	}
 	monitor_end(&m);
-	printf("pause pause_ms=%.2f pause_dirty_mib=%.2f\n", median(pause, runs), median(pages, runs));
+	printf("pause pause_ms=%.2f pause_dirty_mib=%.2f\n", measure_median(pause, runs), measure_median(pages, runs));
 	return 0;
 }
 

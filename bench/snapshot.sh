@@ -3,7 +3,7 @@
 #
 # make bench-snapshot: memory of a snapshot, written and read, beside what its bytes cost alone, and how long the guest stands still
 # (bench/snapshot.c). The pause needs KVM: in the lab where there is none. Last line:
-#   snapshot write_ratio=... zstd_ratio=... zstd_fresh_ratio=... diff_time=... diff_size=... pause_ms=... pause_dirty_mib=...
+#   snapshot write_ratio=... write_first_ratio=... zstd_ratio=... zstd_buffer_ratio=... zstd_first_ratio=... diff_time=... diff_size=... pause_ms=... pause_dirty_mib=...
 #
 # Environment: B (build directory), MIB (512), RUNS (5).
 set -eu

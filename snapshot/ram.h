@@ -58,7 +58,7 @@ int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, s
 
 /* Look at the pages whose bit is set (bit n of the array: page n; 64-bit words) and store them, on all threads of `ws`, and wait. May be called many times, with the guest
  * running: a chunk is stored again with all pages given for it so far, and what it had before is forgotten. A page
- * that the guest writes meanwhile must be given again. 0 or -errno (-ENOSPC, -EIO ...) with a text. Not for two
+ * that the guest writes meanwhile must be given again: until then its chunk may be one that no restore accepts. 0 or -errno (-ENOSPC, -EIO ...) with a text. Not for two
  * callers at once. */
 int ram_writer_put(struct ram_writer *w, struct workers *ws, const uint64_t *pages, struct err *err);
 /* Any thread: what is being put, or will be, ends soon with -ECANCELED. */

@@ -46,7 +46,7 @@ static uint8_t *place(struct load *l, uint64_t page, unsigned n, bool made)
 {
 	if (!made && n >= POPULATE_MIN && l->layers == l->im->n)
 		mem_populate(l->mem, page, n);
-	return mem_fill_pages(l->mem, page, n);
+	return mem_host_pages(l->mem, page, n);
 }
 
 /* Pages of `mask` of a chunk; src: the `present` ones one after another. */

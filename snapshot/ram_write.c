@@ -2,13 +2,15 @@
 /*
  * Writes guest memory into `ram` and `ram.index`: see ram.h.
  *
- * How it works: the bitmap of a put is handed out in spans by an atomic counter. A worker copies the pages of a chunk
- * into a buffer of its own first, so that what is examined, hashed and written is the same even when the guest writes
- * meanwhile. Two ways from there:
- * - full raw: eight neighbouring chunks lie in the buffer as they lie in the file, and go out by one pwrite a run.
- *   Pages that are zero stay holes, unless something was stored there before: then zeros are written over it.
- * - packed (diff, zstd): frames gather in the buffer and go out together to a place in the file that an atomic cursor
- *   gives. A chunk stored again gets a new place; the old bytes stay in the file without a record.
+ * How it works: the bitmap of a put is handed out in spans by an atomic counter. Two ways from there:
+ * - full raw: sixteen neighbouring chunks lie in memory as they lie in the file. They are examined, hashed and written where
+ *   they are, by one pwrite a run. When the guest writes meanwhile
+ *   checksum and file may differ: the page is dirty then, its chunk is put again, and the last put is of a guest that
+ *   stands still. Pages that are zero stay holes, unless something was stored there before: then zeros are written
+ *   over it.
+ * - packed (diff, zstd): the pages of a chunk are copied first, since a compressor must not see them change. Frames gather
+ *   in a buffer and go out together to a place in the file that an atomic cursor gives. A chunk stored again gets a new
+ *   place; the old bytes stay in the file without a record.
  *
  * The records are an array indexed by chunk as they lie in the index, zeros where nothing was put; `zero` collects
  * pages seen to be zero in full snapshots too, until ram_writer_finish compacts the array in place and writes it.
@@ -32,7 +34,7 @@
 #include "snapshot/ram_writer.h"
 
 enum {
-	BATCH_CHUNKS = 8, /* large enough for few calls, small enough to be in the cache when it is hashed and written */
+	BATCH_CHUNKS = 16, /* in one call: larger ones gain nothing, smaller ones fight for the file's lock more often */
 	BUFFER_SIZE = BATCH_CHUNKS * RAM_CHUNK_SIZE,
 	PENDING_MAX = 1024,    /* frames that wait in the buffer */
 	SPAN_CHUNKS = 64,      /* what a worker takes at a time: whole words of the bitmap and whole batches */
@@ -40,7 +42,7 @@ enum {
 };
 
 struct writer_thread {
-	uint8_t *buffer;       /* BUFFER_SIZE */
+	uint8_t *buffer;       /* BUFFER_SIZE; NULL where memory is written in place */
 	uint8_t *chunk;        /* RAM_CHUNK_SIZE: pages to be compressed */
 	ZSTD_CCtx *cctx;
 	size_t fill;
@@ -54,6 +56,7 @@ struct ram_writer {
 	ram_fetch_fn *fetch;
 	void *arg;
 	bool diff, packed;
+	bool in_place; /* guest memory is examined and written where it is: full raw */
 	struct ram_record *record;
 	unsigned nthreads;
 	struct writer_thread *thread;
@@ -142,23 +145,35 @@ static int write_runs(struct ram_writer *w, const uint8_t *buffer, uint64_t firs
 	return 0;
 }
 
+/* The chunks of a batch, as they lie in the file: guest memory itself, or what is fetched of it for each. */
+static const uint8_t *batch_view(const struct ram_writer *w, unsigned i, uint64_t first, uint64_t end)
+{
+	uint64_t page = first * RAM_CHUNK_PAGES, npages = MIN(end * RAM_CHUNK_PAGES, w->size / MEM_PAGE_SIZE) - page;
+
+	return w->in_place ? mem_host_pages(w->c.mem, page, npages) : w->thread[i].buffer;
+}
+
 static int put_batch(struct ram_writer *w, unsigned i, uint64_t first, uint64_t end)
 {
-	uint8_t *buffer = w->thread[i].buffer;
+	const uint8_t *buffer = batch_view(w, i, first, end);
 	uint16_t dirty[BATCH_CHUNKS] = { 0 };
 	bool any = false;
 
+	if (!buffer)
+		return -EFAULT;
 	for (uint64_t chunk = first; chunk < end; chunk++) {
-		uint8_t *p = buffer + (chunk - first) * RAM_CHUNK_SIZE;
+		const uint8_t *p = buffer + (chunk - first) * RAM_CHUNK_SIZE;
 		struct ram_record *rec = &w->record[chunk];
 		uint16_t mask = todo(w, chunk), zero, present;
 
 		if (!mask)
 			continue;
-		int r = w->fetch(w->arg, i, chunk, mask, p);
+		if (!w->in_place) {
+			int r = w->fetch(w->arg, i, chunk, mask, w->thread[i].buffer + (p - buffer));
 
-		if (r < 0)
-			return r;
+			if (r < 0)
+				return r;
+		}
 		zero = find_zero(p, mask);
 		present = (uint16_t)(mask & ~zero);
 		dirty[chunk - first] = (uint16_t)(present | (zero & le16_get(rec->present)));
@@ -343,6 +358,8 @@ static int make_threads(struct ram_writer *w, unsigned n)
 		struct writer_thread *t = &more[w->nthreads];
 
 		memset(t, 0, sizeof(*t));
+		if (w->in_place)
+			continue;
 		t->buffer = malloc(BUFFER_SIZE);
 		if (!t->buffer)
 			r = -ENOMEM;
@@ -420,7 +437,11 @@ int ram_writer_new_from(const struct ram_writer_config *c, uint64_t size, ram_fe
 
 int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, struct err *err)
 {
-	return ram_writer_new_from(c, c->mem->size, fetch_memory, c->mem, ret, err);
+	int r = ram_writer_new_from(c, c->mem->size, fetch_memory, c->mem, ret, err);
+
+	if (r == 0)
+		(*ret)->in_place = !(*ret)->packed;
+	return r;
 }
 
 /* Move the records that say something together and sum up. How many they are. */

@@ -395,8 +395,7 @@ gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run)
 	return GPA(r ? r->gpa + (page << MEM_PAGE_SHIFT) : UINT64_MAX);
 }
 
-/* Host memory of whole pages in one region; NULL when they are not. */
-static uint8_t *host_pages(const struct mem *m, uint64_t n, uint64_t npages)
+uint8_t *mem_host_pages(const struct mem *m, uint64_t n, uint64_t npages)
 {
 	uint64_t page, run;
 	const struct mem_region *r = region_of(m, n, &page, &run);
@@ -435,14 +434,9 @@ int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t of
 	return 0;
 }
 
-void *mem_fill_pages(struct mem *m, uint64_t page, uint64_t npages)
-{
-	return host_pages(m, page, npages);
-}
-
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages)
 {
-	uint8_t *p = host_pages(m, page, npages);
+	uint8_t *p = mem_host_pages(m, page, npages);
 
 	if (!p)
 		return;
@@ -514,7 +508,7 @@ static int uffd_fill(int uffd, uint8_t *dst, const uint8_t *src, uint64_t len, u
 
 static int uffd_fill_all(struct mem *m, int uffd, uint64_t page, uint64_t npages, const uint8_t *src)
 {
-	uint8_t *dst = host_pages(m, page, npages);
+	uint8_t *dst = mem_host_pages(m, page, npages);
 	uint64_t len = npages << MEM_PAGE_SHIFT, done = 0;
 	int r = dst ? 0 : -EINVAL;
 
@@ -540,7 +534,7 @@ int mem_uffd_zero(struct mem *m, int uffd, uint64_t page, uint64_t npages)
 
 int mem_uffd_release(struct mem *m, int uffd, uint64_t page, uint64_t npages)
 {
-	uint8_t *p = host_pages(m, page, npages);
+	uint8_t *p = mem_host_pages(m, page, npages);
 	struct uffdio_range range = { .start = (uintptr_t)p, .len = npages << MEM_PAGE_SHIFT };
 
 	if (!p)

@@ -6,8 +6,8 @@
  * between is for devices.
  * A guest address is a type of its own. Each access checks that [gpa, gpa + len) lies inside one region
  * without overflow, and marks the pages written as dirty. Raw pointers leave only as iovecs made by
- * mem_iov, for the kernel to read or write (readv, io_uring): the holder never dereferences them. A restore fills memory
- * in place (mem_fill_pages) before anything runs.
+ * mem_iov, for the kernel to read or write (readv, io_uring): the holder never dereferences them. Snapshots alone read and
+ * fill memory in place (mem_host_pages).
  * Guest memory changes under our feet: read a value once, then check the copy.
  *
  * Without KVM (vm_fd < 0) the same code serves the fake machine of the device tests.
@@ -97,8 +97,9 @@ gpa_t mem_page_gpa(const struct mem *m, uint64_t n, uint64_t *ret_run);
  * nobody wrote are shared with whoever maps the same file. Before the guest runs. */
 int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t off, struct err *err);
 
-/* Host memory of whole pages of one region, else NULL: for who fills memory that no vCPU and no device uses yet. Nothing is marked. */
-void *mem_fill_pages(struct mem *m, uint64_t page, uint64_t npages);
+/* Host memory of whole pages of one region, else NULL. For snapshots only: to fill memory that no vCPU and no device uses yet (nothing
+ * is marked as dirty), and to write it to a file, where every look may see something else. */
+uint8_t *mem_host_pages(const struct mem *m, uint64_t page, uint64_t npages);
 /* All of memory in pages of 2 MiB where the host has them. A hint. */
 void mem_prefer_large_pages(struct mem *m);
 /* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */
