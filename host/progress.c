@@ -29,6 +29,7 @@ static uint64_t now_ms(void)
 
 static void draw(struct progress *p, const char *detail)
 {
+	static const char clear_rest[] = { '\033', '[', 'K' };
 	char line[LINE_MAX_COLUMNS + 8];
 	struct winsize ws;
 	size_t columns = 79, n;
@@ -42,8 +43,8 @@ static void draw(struct progress *p, const char *detail)
 	for (size_t i = 1; i < n; i++)
 		if ((unsigned char)line[i] < ' ' || (unsigned char)line[i] >= 0x7f)
 			line[i] = '?';
-	memcpy(line + n, "\033[K", 3);
-	(void)fd_write_full(p->fd, line, n + 3);
+	memcpy(line + n, clear_rest, sizeof(clear_rest));
+	(void)fd_write_full(p->fd, line, n + sizeof(clear_rest));
 	p->drawn = true;
 	p->shown_ms = now_ms();
 }
