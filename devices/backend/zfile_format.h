@@ -39,6 +39,7 @@ bool zfile_is_head(const uint8_t p[ZFILE_SPACE]);
 
 /* CRC-32C as this format has it: started at `seed`, not inverted. Of two pieces: the first's result seeds the second. */
 uint32_t zfile_crc(uint32_t seed, const void *buf, size_t n);
+uint32_t zfile_crc_portable(uint32_t seed, const void *buf, size_t n); /* the same where there is no instruction for it */
 
 /* The most that a block may take in the file. */
 static inline uint32_t zfile_stored_limit(uint32_t block_size)

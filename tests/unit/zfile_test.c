@@ -494,15 +494,17 @@ static void without_content_there_is_no_file(void **state)
 
 static void the_checksum_is_crc32c(void **state)
 {
-	uint8_t buf[64];
+	uint8_t buf[2000];
 
 	(void)state;
 	assert_int_equal(~zfile_crc(~0u, "123456789", 9), 0xe3069283); /* the check value that CRC catalogues give */
 	assert_int_equal(zfile_crc(5, buf, 0), 5);
 	for (size_t i = 0; i < sizeof(buf); i++)
-		buf[i] = (uint8_t)(i * 7);
-	for (size_t i = 0; i <= sizeof(buf); i++)
+		buf[i] = (uint8_t)(i * i >> 3);
+	for (size_t i = 0; i <= sizeof(buf); i++) {
+		assert_int_equal(zfile_crc(9, buf, i), zfile_crc_portable(9, buf, i));
 		assert_int_equal(zfile_crc(zfile_crc(9, buf, i), buf + i, sizeof(buf) - i), zfile_crc(9, buf, sizeof(buf)));
+	}
 }
 
 int main(void)
