@@ -1,206 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `coffer image build|ls|rm`: the command lines of image_build.h and image_store.h. */
-#include <errno.h>
+/* `coffer image`: its verbs, and what they share. */
+#include "host/cmd_image.h"
+
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "host/cmd.h"
-#include "host/ext4_write.h"
-#include "host/image_build.h"
 #include "host/image_store.h"
 #include "host/signals.h"
+#include "lib/fd.h"
 #include "lib/util.h"
 
-/* ---- build ---- */
+/* ---- shared ---- */
 
-struct build_options {
-	bool help, replace, root_owner, cached;
-	char *name, *suite, *mirror;
-	uint64_t size;
-	struct opt_strv include;
-};
-
-static const struct opt build_table[] = {
-	OPT_STRING(struct build_options, name, "name", 'n', "NAME", "name of the image (for debian: debian)"),
-	OPT_SIZE(struct build_options, size, "size", 0, "SIZE", MIB(1), EXT4_SIZE_MAX, 1,
-		 "size of the file system; 16G when not given. Free space takes no disk"),
-	OPT_BOOL(struct build_options, replace, "replace", 0, "put it in the place of an image of that name"),
-	OPT_BOOL(struct build_options, root_owner, "root-owner", 0, "let everything belong to root, whatever the source says"),
-	OPT_STRING(struct build_options, suite, "suite", 0, "NAME", "debian: the release; bookworm when not given"),
-	OPT_STRING(struct build_options, mirror, "mirror", 0, "URL", "debian: where to take packages from; the host's own mirrors when not given"),
-	OPT_LIST(struct build_options, include, "include", 0, "PKGS", "debian: more packages, separated by commas"),
-	OPT_BOOL(struct build_options, cached, "cached", 0, "debian: take the packages of the last such build, without a mirror"),
-	CMD_OPT_HELP(struct build_options),
-	OPT_END,
-};
-
-static const struct cmd_help build_help = {
-	.usage = "image build debian [--name NAME] [--suite NAME] [--mirror URL] [--include PKGS]\nimage build DIR|TAR|- --name NAME",
-	.summary = "make a root disk image",
-	.text = "The source is Debian's packages (minbase with python3, git and ca-certificates),\n"
-		"a directory, or a tar, also a compressed one ('-': from stdin). The image appears\n"
-		"when it is whole. None of it needs root.",
-	.options = build_table,
-	.examples = "coffer image build debian --include build-essential --name dev\n"
-		    "docker export CONTAINER | coffer image build - --name app",
-};
-
-static int build(int argc, char **argv)
+void cmd_image_print_text(const char *s, FILE *out)
 {
-	struct build_options o = { 0 };
-	struct err err = ERR_INIT, note = ERR_INIT;
-	struct image_store store;
-	struct progress progress;
-	sigset_t old;
-	int status, signals, r;
-	int first = cmd_parse(&build_help, &o, argc, argv, false, &status);
+	_cleanup_free_ char *copy = strdup(s);
 
-	if (first < 0)
-		return status;
-	if (argc - first != 1)
-		return cmd_failf("image build: %s: wanted is one of: debian, DIR, TAR, -",
-				 argc == first ? "the source is missing" : "more than one source");
-	r = image_store_init(&store, NULL, &err);
-	if (r < 0)
-		return cmd_fail(&err);
-	signals = signals_open(&old, &err);
-	if (signals < 0)
-		return cmd_fail(&err);
-	progress_init(&progress, cmd_progress_wanted() ? STDERR_FILENO : -1, signals);
-	r = image_build(&store,
-			&(struct image_build_options){ .source = argv[first], .name = o.name, .size = o.size, .replace = o.replace,
-						       .root_owner = o.root_owner, .suite = o.suite, .mirror = o.mirror,
-						       .include = o.include, .cached = o.cached },
-			&progress, &note, &err);
-	signals_close(signals, &old);
-	if (note.code != 0)
-		fprintf(stderr, "coffer: %s\n", note.text);
-	if (r < 0) {
-		err_prefix(&err, "image build: ");
-		return cmd_fail(&err);
-	}
-	printf("%s\n", o.name != NULL ? o.name : IMAGE_DEBIAN);
-	return cmd_finish_stdout(0);
+	if (copy == NULL)
+		return;
+	err_make_printable(copy);
+	fputs(copy, out);
 }
 
-/* ---- ls ---- */
-
-struct ls_options {
-	bool help, json;
-};
-
-static const struct opt ls_table[] = {
-	OPT_BOOL(struct ls_options, json, "json", 0, "print JSON"),
-	CMD_OPT_HELP(struct ls_options),
-	OPT_END,
-};
-
-static const struct cmd_help ls_help = {
-	.usage = "image ls [--json]",
-	.summary = "list the root disk images",
-	.text = "SIZE is that of the file system, DISK what it takes up on this machine.",
-	.options = ls_table,
-	.examples = "coffer image ls --json | jq -r '.[].name'",
-};
-
-static void format_time(int64_t t, const char *format, char *out, size_t len)
+int cmd_image_print_json(json_t *o)
 {
-	time_t when = (time_t)t;
-	struct tm tm;
+	char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
 
-	gmtime_r(&when, &tm);
-	strftime(out, len, format, &tm);
-}
-
-static int print_json(const struct image_entry *list, size_t n)
-{
-	json_t *array = json_array();
-	char *text;
-
-	for (size_t i = 0; i < n; i++) {
-		const struct image_entry *e = &list[i];
-		char when[32];
-		json_t *o;
-
-		format_time(e->image.created, "%Y-%m-%dT%H:%M:%SZ", when, sizeof(when));
-		if (e->problem.code != 0)
-			o = json_pack("{s:s, s:s}", "name", e->image.name, "error", e->problem.text);
-		else
-			o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:s}", "name", e->image.name, "path", e->image.path,
-				      "format", image_format_name(e->image.format), "size", (json_int_t)e->image.size, "disk",
-				      (json_int_t)e->disk, "id", e->image.id, "created", when, "source",
-				      e->image.source);
-		if (o == NULL || json_array_append_new(array, o) < 0)
-			return cmd_failf("image ls: '%s' cannot be shown as JSON", e->image.name);
-	}
-	text = json_dumps(array, JSON_INDENT(2));
-	json_decref(array);
+	json_decref(o);
 	if (text == NULL)
-		return cmd_failf("image ls: no memory");
+		return cmd_failf("image: a text is not UTF-8 and cannot be shown as JSON");
 	puts(text);
 	free(text);
 	return 0;
 }
 
-/* Text of a manifest on a terminal. */
-static void print_text(const char *s)
+int cmd_image_watch_begin(struct cmd_image_watch *w, struct err *err)
 {
-	for (; *s != '\0'; s++)
-		putchar((unsigned char)*s < ' ' || *s == 0x7f ? '?' : *s);
+	w->signals = signals_open(&w->old, err);
+	if (w->signals < 0)
+		return w->signals;
+	progress_init(&w->progress, cmd_progress_wanted() ? STDERR_FILENO : -1, w->signals);
+	return 0;
 }
 
-static void print_table(const struct image_entry *list, size_t n)
+void cmd_image_watch_end(struct cmd_image_watch *w)
 {
-	int width = 4;
-
-	for (size_t i = 0; i < n; i++)
-		width = MAX(width, (int)strlen(list[i].image.name));
-	if (n > 0)
-		printf("%-*s  %-8s  %9s  %9s  %-16s  %s\n", width, "NAME", "FORMAT", "SIZE", "DISK", "CREATED", "SOURCE");
-	for (size_t i = 0; i < n; i++) {
-		const struct image_entry *e = &list[i];
-		char when[32];
-
-		if (e->problem.code != 0) {
-			printf("%-*s  unusable: ", width, e->image.name);
-			print_text(e->problem.text);
-		} else {
-			format_time(e->image.created, "%Y-%m-%d %H:%M", when, sizeof(when));
-			printf("%-*s  %-8s  %5" PRIu64 " MiB  %5" PRIu64 " MiB  %s  ", width, e->image.name,
-			       image_format_name(e->image.format), e->image.size >> 20, e->disk >> 20, when);
-			print_text(e->image.source);
-		}
-		putchar('\n');
-	}
+	progress_end(&w->progress);
+	signals_close(w->signals, &w->old);
 }
 
-static int ls(int argc, char **argv)
+int cmd_image_hold(const char *name, struct image *image, struct err *err)
 {
-	struct ls_options o = { 0 };
-	struct err err = ERR_INIT;
-	struct image_entry *list;
-	struct image_store store;
-	size_t n;
-	int status, first = cmd_parse(&ls_help, &o, argc, argv, false, &status);
+	int r = image_resolve(name, image, err), fd;
 
-	if (first < 0)
-		return status;
-	if (first < argc)
-		return cmd_failf("image ls: '%s' is one argument too many", argv[first]);
-	if (image_store_init(&store, NULL, &err) < 0 || image_store_list(&store, &list, &n, &err) < 0)
-		return cmd_fail(&err);
-	status = 0;
-	if (o.json)
-		status = print_json(list, n);
-	else
-		print_table(list, n);
-	image_store_list_free(list, n);
-	return cmd_finish_stdout(status);
+	if (r < 0)
+		return r;
+	fd = image_open(image, err);
+	if (fd < 0)
+		image_finish(image);
+	return fd;
 }
 
 /* ---- rm ---- */
@@ -242,6 +103,24 @@ static int rm(int argc, char **argv)
 
 /* ---- image ---- */
 
+struct verb {
+	const char *name, *full;
+	int (*run)(int, char **);
+};
+
+/* A verb is one line here, one in image_help, and one word in main.c. */
+static const struct verb verbs[] = {
+	{ "build", "image build", cmd_image_build },
+	{ "ls", "image ls", cmd_image_ls },
+	{ "show", "image show", cmd_image_show },
+	{ "tree", "image tree", cmd_image_tree },
+	{ "diff", "image diff", cmd_image_diff },
+	{ "verify", "image verify", cmd_image_verify },
+	{ "export", "image export", cmd_image_export },
+	{ "rm", "image rm", rm },
+	{ "prune", "image prune", cmd_image_prune },
+};
+
 struct image_options {
 	bool help;
 };
@@ -249,33 +128,48 @@ struct image_options {
 static const struct opt image_table[] = { CMD_OPT_HELP(struct image_options), OPT_END };
 
 static const struct cmd_help image_help = {
-	.usage = "image build debian|DIR|TAR|- [OPTIONS]\nimage ls [--json]\nimage rm NAME...",
-	.summary = "build, list and remove root disk images",
+	.usage = "image build debian|DIR|TAR|- [OPTIONS]\n"
+		 "image ls [--json]\n"
+		 "image show NAME [--json]\n"
+		 "image tree\n"
+		 "image diff A B [--json]\n"
+		 "image verify [NAME...]\n"
+		 "image export NAME -o FILE|- [--format FORMAT]\n"
+		 "image rm NAME...\n"
+		 "image prune [--dry-run]",
+	.summary = "build, look at and remove root disk images",
 	.text = "Images are in $XDG_DATA_HOME/coffer/images, else, as root, in\n"
 		"/var/lib/coffer/images, else in ~/.local/share/coffer/images.\n"
-		"'coffer image build --help' has the options of a build.",
+		"'coffer image VERB --help' says more about each.",
 	.options = image_table,
 	.examples = "coffer image build debian\ncoffer image ls",
 };
 
+/* "build, ls, ..." */
+static const char *list_verbs(char *out, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(verbs) && n < len; i++)
+		n += (size_t)snprintf(out + n, len - n, "%s%s", i > 0 ? ", " : "", verbs[i].name);
+	return out;
+}
+
 int cmd_image(int argc, char **argv)
 {
-	static const struct {
-		const char *name, *full;
-		int (*run)(int, char **);
-	} commands[] = { { "build", "image build", build }, { "ls", "image ls", ls }, { "rm", "image rm", rm } };
 	struct image_options o = { 0 };
+	char list[256];
 	int status, first = cmd_parse(&image_help, &o, argc, argv, true, &status);
 
 	if (first < 0)
 		return status;
 	if (first == argc)
-		return cmd_failf("image: wanted is one of: build, ls, rm (see 'coffer image --help')");
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		if (strcmp(argv[first], commands[i].name) != 0)
+		return cmd_failf("image: wanted is one of: %s (see 'coffer image --help')", list_verbs(list, sizeof(list)));
+	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
+		if (strcmp(argv[first], verbs[i].name) != 0)
 			continue;
-		argv[first] = (char *)commands[i].full; /* what errors begin with */
-		return commands[i].run(argc - first, argv + first);
+		argv[first] = (char *)verbs[i].full; /* what errors begin with */
+		return verbs[i].run(argc - first, argv + first);
 	}
-	return cmd_failf("image: '%s' is none of: build, ls, rm", argv[first]);
+	return cmd_failf("image: '%s' is none of: %s", argv[first], list_verbs(list, sizeof(list)));
 }

@@ -200,13 +200,43 @@ bool image_disk_next_data(const struct image_disk *d, uint64_t off, uint64_t *re
 	return false;
 }
 
-struct image_place image_disk_place(const struct image_disk *d, uint64_t off)
+/* What supplies the sectors at `sector`: 0 nothing, 1 the base, 2 and more a sealed layer. */
+static unsigned look(const struct image_disk *d, uint64_t sector, uint64_t max, uint64_t *ret_at, uint64_t *ret_n)
 {
+	uint64_t base_end = d->base_fd < 0 ? 0 : d->base_size / SECTOR;
 	struct lsmt_seg s;
+	bool found = lsmt_index_lookup(&d->index, sector, max, &s);
 
-	if (lsmt_index_lookup(&d->index, off / SECTOR, 1, &s))
-		return s.zeroed ? (struct image_place){ 0 } : (struct image_place){ .layer = s.tag + 2u, .at = s.moffset };
-	if (d->base_fd < 0 || off >= d->base_size)
-		return (struct image_place){ 0 };
-	return (struct image_place){ .layer = 1, .at = off / SECTOR };
+	*ret_n = s.length;
+	*ret_at = found ? s.moffset : sector;
+	if (found)
+		return s.zeroed ? 0 : s.tag + 2u;
+	if (sector >= base_end)
+		return 0;
+	*ret_n = MIN(*ret_n, base_end - sector);
+	return 1;
+}
+
+bool image_disk_same(const struct image_disk *a, const struct image_disk *b, uint64_t off_a, uint64_t off_b, uint64_t n,
+		     size_t common)
+{
+	uint64_t from = off_a / SECTOR, to = off_b / SECTOR, left = (n + SECTOR - 1) / SECTOR;
+	bool base = a->base_fd >= 0 && b->base_fd >= 0;
+
+	if (off_a % SECTOR != 0 || off_b % SECTOR != 0 || off_a > a->size || off_b > b->size ||
+	    left > (a->size - off_a) / SECTOR || left > (b->size - off_b) / SECTOR)
+		return false;
+	while (left > 0) {
+		uint64_t at_a, at_b, n_a, n_b;
+		unsigned x = look(a, from, left, &at_a, &n_a), y = look(b, to, n_a, &at_b, &n_b);
+
+		/* The base is the lowest of the common ones. */
+		if (x != y || (x == 1 && common == 0) || (x > 1 && x - 1 + base > common) || (x > 0 && at_a != at_b))
+			return false;
+		n_b = MIN(n_a, n_b);
+		from += n_b;
+		to += n_b;
+		left -= n_b;
+	}
+	return true;
 }

@@ -35,9 +35,7 @@ int image_disk_read(const struct image_disk *d, void *buf, size_t n, uint64_t of
 /* The next range from `off` on (a multiple of 512) that may have data: false when there is none. */
 bool image_disk_next_data(const struct image_disk *d, uint64_t off, uint64_t *ret_start, uint64_t *ret_end);
 
-/* Where the 512 bytes at `off` come from. */
-struct image_place {
-	uint32_t layer; /* 0: they are zeros; 1: the raw one; 2 + number among the sealed ones */
-	uint64_t at;    /* sector of the layer's file */
-};
-struct image_place image_disk_place(const struct image_disk *d, uint64_t off);
+/* Are n bytes of two disks, at multiples of 512, the same because they come from the same place of a layer that both have? Their
+ * `common` lowest layers are the same. False: it has to be read. Nothing is read for it. */
+bool image_disk_same(const struct image_disk *a, const struct image_disk *b, uint64_t off_a, uint64_t off_b, uint64_t n,
+		     size_t common);

@@ -2,7 +2,6 @@
 /* The store of images: see image_store.h. Two builds of one name race by rename: the second is told that it exists. */
 #include "host/image_store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,8 +15,6 @@
 #include "host/file.h"
 #include "lib/fd.h"
 #include "lib/util.h"
-
-enum { LIST_MAX = 4096 };
 
 int image_store_init(struct image_store *s, const char *base, struct err *err)
 {
@@ -202,73 +199,4 @@ int image_store_remove(const struct image_store *s, const char *name, struct err
 		r = err_errno(err, -errno, "sync '%s'", s->images);
 	image_draft_end(&d);
 	return r;
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-	return strcmp(((const struct image_entry *)a)->image.name, ((const struct image_entry *)b)->image.name);
-}
-
-static void measure(struct image_entry *e)
-{
-	for (size_t k = 0; k < e->image.nlayers; k++) {
-		char path[PATH_MAX + IMAGE_FILE_MAX + 2];
-		struct stat st;
-
-		if (e->image.layer[k].file == NULL)
-			continue;
-		snprintf(path, sizeof(path), "%s/%s", e->image.path, e->image.layer[k].file);
-		if (lstat(path, &st) == 0)
-			e->disk += (uint64_t)st.st_blocks * 512;
-	}
-}
-
-int image_store_list(const struct image_store *s, struct image_entry **ret, size_t *ret_n, struct err *err)
-{
-	struct image_entry *list = NULL;
-	DIR *dir = opendir(s->images);
-	size_t n = 0, room = 0;
-	struct dirent *e;
-
-	*ret = NULL;
-	*ret_n = 0;
-	if (dir == NULL)
-		return errno == ENOENT ? 0 : err_errno(err, -errno, "open '%s'", s->images);
-	while (n < LIST_MAX && (e = readdir(dir)) != NULL) {
-		struct image_entry *entry;
-
-		if (e->d_name[0] == '.')
-			continue;
-		if (n == room) {
-			size_t more = room == 0 ? 16 : room * 2;
-			struct image_entry *p = realloc(list, more * sizeof(*list));
-
-			if (p == NULL) {
-				image_store_list_free(list, n);
-				closedir(dir);
-				return err_set(err, -ENOMEM, "no memory for the list of images");
-			}
-			list = p;
-			room = more;
-		}
-		entry = &list[n++];
-		*entry = (struct image_entry){ .problem = ERR_INIT };
-		if (image_name_check(e->d_name, &entry->problem) == 0 &&
-		    image_store_resolve(s, e->d_name, &entry->image, &entry->problem) == 0)
-			measure(entry);
-		snprintf(entry->image.name, sizeof(entry->image.name), "%.*s", IMAGE_NAME_MAX, e->d_name);
-	}
-	closedir(dir);
-	if (n > 0)
-		qsort(list, n, sizeof(*list), compare_entries);
-	*ret = list;
-	*ret_n = n;
-	return 0;
-}
-
-void image_store_list_free(struct image_entry *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		image_finish(&list[i].image);
-	free(list);
 }

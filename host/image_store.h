@@ -77,11 +77,16 @@ int image_store_remove(const struct image_store *s, const char *name, struct err
 struct image_entry {
 	struct image image;
 	uint64_t disk;      /* bytes it takes up */
+	uint64_t shared;    /* of these, what other images of the store have too */
+	const struct image_entry *parent; /* whose layers this one's begin with, the most of them; or NULL */
 	struct err problem; /* code != 0: why it cannot be used; only the name is valid then */
 };
 
-/* All images, by name. *ret is to be given to image_store_list_free. */
+/* All images, by name. *ret is to be given to image_store_list_free. ret_total (may be NULL): bytes that all of them
+ * take up; what several have counts once. */
 int image_store_list(const struct image_store *s, struct image_entry **ret, size_t *ret_n, struct err *err);
+int image_store_list_total(const struct image_store *s, struct image_entry **ret, size_t *ret_n, uint64_t *ret_total,
+			   struct err *err);
 void image_store_list_free(struct image_entry *list, size_t n);
 
 /* The manifest's text; for image_draft_publish and tests. */

@@ -41,7 +41,7 @@ static const struct command commands[] = {
 	{ "restore", "start a VM from a snapshot", cmd_restore, NULL },
 	{ "fork", "start many VMs from a running one or a snapshot", cmd_fork, NULL },
 	{ "pool", "keep machines ready for a snapshot", cmd_pool, NULL },
-	{ "image", "build, list and remove root disk images", cmd_image, " build ls rm " },
+	{ "image", "build, look at and remove root disk images", cmd_image, " build ls show tree diff verify export rm prune " },
 	{ "doctor", "say whether this machine can run VMs", cmd_doctor, NULL },
 	{ "version", "print the version", cmd_version, NULL },
 	{ "help", "explain a command", cmd_help_on, NULL },

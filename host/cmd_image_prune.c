@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `coffer image prune`: the command line of image_prune.h. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "host/cmd_image.h"
+#include "host/image_prune.h"
+#include "lib/util.h"
+
+struct prune_options {
+	bool help, dry_run;
+};
+
+static const struct opt prune_table[] = {
+	OPT_BOOL(struct prune_options, dry_run, "dry-run", 0, "only print what would go"),
+	CMD_OPT_HELP(struct prune_options),
+	OPT_END,
+};
+
+static const struct cmd_help prune_help = {
+	.usage = "image prune [--dry-run]",
+	.summary = "remove what nothing needs any more",
+	.text = "These are leftovers of builds that were killed, templates of empty disks that no VM\n"
+		"uses, and cached parts of remote layers that no image has. Images stay.",
+	.options = prune_table,
+	.examples = "coffer image prune --dry-run",
+};
+
+static void each(void *arg, const char *path, uint64_t bytes)
+{
+	uint64_t *sum = arg;
+
+	*sum += bytes;
+	printf("%9.1f MiB  ", (double)bytes / (double)MIB(1));
+	cmd_image_print_text(path, stdout);
+	putchar('\n');
+}
+
+int cmd_image_prune(int argc, char **argv)
+{
+	struct prune_options o = { 0 };
+	struct image_store store;
+	struct err err = ERR_INIT;
+	uint64_t sum = 0;
+	int r, status, first = cmd_parse(&prune_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	if (first < argc)
+		return cmd_failf("image prune: '%s' is one argument too many", argv[first]);
+	r = image_store_init(&store, NULL, &err);
+	if (r == 0)
+		r = image_prune(&store, o.dry_run, each, &sum, &err);
+	printf("%.1f MiB %s\n", (double)sum / (double)MIB(1), o.dry_run ? "would be freed" : "freed");
+	if (r < 0) {
+		err_prefix(&err, "image prune: ");
+		return cmd_fail(&err);
+	}
+	return cmd_finish_stdout(0);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `coffer image verify`: every layer against what its manifest says of it, by size, SHA-256, XXH3-128 and its index.
+ *
+ * A file that several images have is read once.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/cmd_image.h"
+#include "host/image_store.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+/* A file that has been read, and what it was found to be. */
+struct measured {
+	dev_t dev;
+	ino_t ino;
+	struct image_layer facts;
+	uint64_t size;
+};
+
+struct verify {
+	struct measured *v;
+	size_t n;
+	struct progress *p;
+};
+
+static const struct measured *find(const struct verify *v, const struct stat *st)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (v->v[i].ino == st->st_ino && v->v[i].dev == st->st_dev)
+			return &v->v[i];
+	return NULL;
+}
+
+static int measure(struct verify *v, int fd, const char *name, bool raw, const struct measured **ret, struct err *err)
+{
+	struct measured m, *more;
+	struct stat st;
+	int r;
+
+	if (fstat(fd, &st) < 0)
+		return err_errno(err, -errno, "%s", name);
+	*ret = find(v, &st);
+	if (*ret != NULL)
+		return 0;
+	m = (struct measured){ .dev = st.st_dev, .ino = st.st_ino };
+	r = image_layer_measure(fd, name, raw, &m.facts, &m.size, v->p, err);
+	if (r < 0)
+		return r;
+	more = realloc(v->v, (v->n + 1) * sizeof(*more));
+	if (more == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	v->v = more;
+	v->v[v->n] = m;
+	*ret = &v->v[v->n++];
+	return 0;
+}
+
+static int check_layer(struct verify *v, const struct image *image, size_t k, struct err *err)
+{
+	const struct image_layer *l = &image->layer[k];
+	const struct measured *m = NULL;
+	char name[IMAGE_NAME_MAX + IMAGE_FILE_MAX + 64];
+	_cleanup_close_ int fd = image_layer_open(image, k, NULL, err);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	snprintf(name, sizeof(name), "image '%s': layer %zu, '%s'", image->name, k + 1, l->file);
+	r = measure(v, fd, name, l->raw, &m, err);
+	if (r < 0)
+		return r;
+	if (strcmp(m->facts.sha256, l->sha256) != 0)
+		return err_set(err, -EBADMSG, "%s, is damaged: its SHA-256 is %s, not %s", name, m->facts.sha256, l->sha256);
+	if (strcmp(m->facts.xxh, l->xxh) != 0)
+		return err_set(err, -EBADMSG, "%s: the manifest is damaged: its XXH3-128 is %s, not %s", name, m->facts.xxh, l->xxh);
+	if (m->facts.index_hash != l->index_hash)
+		return err_set(err, -EBADMSG, "%s: the manifest is damaged: the hash of its index is %016" PRIx64 ", not %016" PRIx64,
+			       name, m->facts.index_hash, l->index_hash);
+	if (m->size > image->size)
+		return err_set(err, -EBADMSG, "%s: it is for a disk of %" PRIu64 " bytes, the image has %" PRIu64, name, m->size,
+			       image->size);
+	return 0;
+}
+
+/* All damage is told, not only the first. Only a signal ends it early. */
+static int verify_image(struct verify *v, const char *name, int *status, struct err *err)
+{
+	_cleanup_close_ int lock = -1;
+	size_t remote = 0, bad = 0;
+	struct image image;
+
+	lock = cmd_image_hold(name, &image, err);
+	if (lock < 0)
+		return *status = cmd_fail(err), 0;
+	for (size_t k = 0; k < image.nlayers; k++) {
+		int r;
+
+		*err = ERR_INIT;
+		if (image.layer[k].file == NULL) {
+			remote++;
+			continue;
+		}
+		r = check_layer(v, &image, k, err);
+		if (r == -EINTR) {
+			image_finish(&image);
+			return r;
+		}
+		if (r < 0) {
+			progress_end(v->p);
+			*status = cmd_fail(err);
+			bad++;
+		}
+	}
+	progress_end(v->p);
+	if (bad == 0 && remote > 0)
+		printf("%s: %zu layers are sound, %zu are remote\n", name, image.nlayers - remote, remote);
+	else if (bad == 0)
+		printf("%s: sound\n", name);
+	image_finish(&image);
+	return 0;
+}
+
+struct verify_options {
+	bool help;
+};
+
+static const struct opt verify_table[] = { CMD_OPT_HELP(struct verify_options), OPT_END };
+
+static const struct cmd_help verify_help = {
+	.usage = "image verify [NAME...]",
+	.summary = "read the layers of images and check them",
+	.text = "All images when none is named. Each damaged layer is told, and the exit status is\n"
+		"then 125. Remote layers are checked when they are read, not here.",
+	.options = verify_table,
+	.examples = "coffer image verify\ncoffer image verify debian",
+};
+
+static int verify_all(struct verify *v, int *status, struct err *err)
+{
+	struct image_store store;
+	struct image_entry *list;
+	size_t n;
+	int r = image_store_init(&store, NULL, err);
+
+	if (r == 0)
+		r = image_store_list(&store, &list, &n, err);
+	if (r < 0)
+		return *status = cmd_fail(err), 0;
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = verify_image(v, list[i].image.name, status, err);
+	image_store_list_free(list, n);
+	return r;
+}
+
+int cmd_image_verify(int argc, char **argv)
+{
+	struct verify_options o = { 0 };
+	struct cmd_image_watch watch;
+	struct verify v = { .p = &watch.progress };
+	struct err err = ERR_INIT;
+	int status, r, first = cmd_parse(&verify_help, &o, argc, argv, false, &status);
+
+	if (first < 0)
+		return status;
+	for (int i = first; i < argc; i++)
+		if (strchr(argv[i], '/') != NULL)
+			return cmd_failf("image verify: '%s' is a path: wanted are names of the store, see 'coffer image ls'", argv[i]);
+	if (cmd_image_watch_begin(&watch, &err) < 0)
+		return cmd_fail(&err);
+	progress_stage(&watch.progress, "reading the layers");
+	status = 0;
+	r = first == argc ? verify_all(&v, &status, &err) : 0;
+	for (int i = first; i < argc && r == 0; i++)
+		r = verify_image(&v, argv[i], &status, &err);
+	cmd_image_watch_end(&watch);
+	free(v.v);
+	if (r < 0)
+		status = cmd_fail(&err);
+	return cmd_finish_stdout(status);
+}
