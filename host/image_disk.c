@@ -65,8 +65,8 @@ static int open_layers(struct image_disk *d, const struct image *image, struct l
 		r = lsmt_sealed_open(fd, name, &sealed[d->nfds++], err);
 		if (r < 0)
 			return r;
-		if (sealed[d->nfds - 1].head.virtual_size != d->size)
-			return err_set(err, -EINVAL, "%s is for a disk of %llu bytes, the image has %llu", name,
+		if (sealed[d->nfds - 1].head.virtual_size > d->size)
+			return err_set(err, -EINVAL, "%s is for a disk of %llu bytes, the image has only %llu", name,
 				       (unsigned long long)sealed[d->nfds - 1].head.virtual_size,
 				       (unsigned long long)d->size);
 		entries += sealed[d->nfds - 1].head.index_entries;
