@@ -3,11 +3,10 @@
  * Writes guest memory into `ram` and `ram.index`: see ram.h.
  *
  * How it works: the bitmap of a put is handed out in spans by an atomic counter. Two ways from there:
- * - full raw: sixteen neighbouring chunks lie in memory as they lie in the file. They are examined, hashed and written where
- *   they are, by one pwrite a run. When the guest writes meanwhile
- *   checksum and file may differ: the page is dirty then, its chunk is put again, and the last put is of a guest that
- *   stands still. Pages that are zero stay holes, unless something was stored there before: then zeros are written
- *   over it.
+ * - full raw: sixteen neighbouring chunks lie in memory as they lie in the file. They are examined, hashed and written
+ *   where they are, by one pwrite a run. When the guest writes meanwhile, checksum and file may differ: the page is dirty
+ *   then, its chunk is put again, and the last put is of a guest that stands still. Pages that are zero stay holes,
+ *   unless something was stored there before: then zeros are written over it.
  * - packed (diff, zstd): the pages of a chunk are copied first, since a compressor must not see them change. Frames gather
  *   in a buffer and go out together to a place in the file that an atomic cursor gives. A chunk stored again gets a new
  *   place; the old bytes stay in the file without a record.
