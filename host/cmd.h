@@ -81,4 +81,5 @@ int cmd_image(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_restore(int argc, char **argv);
 int cmd_fork(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
 int cmd_pool(int argc, char **argv);

@@ -40,6 +40,7 @@ static const struct command commands[] = {
 	{ "snapshot", "store a VM's memory and disks, and look after what is stored", cmd_snapshot, " ls show verify flatten rm " },
 	{ "restore", "start a VM from a snapshot", cmd_restore, NULL },
 	{ "fork", "start many VMs from a running one or a snapshot", cmd_fork, NULL },
+	{ "pack", "make an image of what a VM has on its root disk", cmd_pack, NULL },
 	{ "pool", "keep machines ready for a snapshot", cmd_pool, NULL },
 	{ "image", "build, look at and remove root disk images", cmd_image, " build ls show tree diff verify export rm prune " },
 	{ "doctor", "say whether this machine can run VMs", cmd_doctor, NULL },

@@ -194,6 +194,11 @@ size_t snapshot_layers_new_pairs(const struct snapshot_layers *l, int *ret_fd)
 	return n;
 }
 
+int snapshot_layers_seal_late(const struct snapshot_layers *l, const struct snapshot_layers_disk *d, size_t k, struct err *err)
+{
+	return d->layer[k].late ? seal_late(l->dir->disk_dir_fd, d->number, d->layer[k].generation, err) : 0;
+}
+
 static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir_fd, const struct snapshot_draft *draft,
 			 struct snapshot_layer *to, struct err *err)
 {

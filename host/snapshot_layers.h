@@ -44,6 +44,8 @@ size_t snapshot_layers_new_pairs(const struct snapshot_layers *l, int *ret_fd);
 /* The monitor is done: copy what could not be linked, check every layer, and describe them in `m`. */
 int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_draft *d, struct snapshot_manifest *m,
 			    uint64_t *ret_bytes, struct err *err);
+/* The monitor is done: layer k, if it is one whose sealing failed in an earlier snapshot, is sealed now. */
+int snapshot_layers_seal_late(const struct snapshot_layers *l, const struct snapshot_layers_disk *d, size_t k, struct err *err);
 /* New pairs that the monitor did not take are removed. */
 void snapshot_layers_close(struct snapshot_layers *l);
 

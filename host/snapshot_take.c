@@ -337,7 +337,7 @@ static int with_draft(struct vm_handle *vm, struct snapshot_take *t, struct snap
 	return r;
 }
 
-static int lock_vm(struct vm_handle *vm, struct err *err)
+int snapshot_lock_vm(struct vm_handle *vm, struct err *err)
 {
 	_cleanup_close_ int fd = openat(vm->dir.fd, SNAPSHOT_LOCK, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
@@ -352,7 +352,7 @@ int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err
 {
 	struct snapshot_layers layers = SNAPSHOT_LAYERS_NONE;
 	int fd[3] = { -1, -1, -1 };
-	int r = t->lock = lock_vm(vm, err);
+	int r = t->lock = snapshot_lock_vm(vm, err);
 
 	r = MIN(r, 0);
 	t->paused = false;

@@ -42,6 +42,9 @@ void snapshot_take_resume(struct vm_handle *vm, struct snapshot_take *t);
 /* Also of one that snapshot_take has not seen: with SNAPSHOT_DRAFT_NONE and lock -1. */
 void snapshot_take_finish(struct snapshot_take *t);
 
+/* While layers and record of the VM change: a descriptor to be closed, or -EBUSY. */
+int snapshot_lock_vm(struct vm_handle *vm, struct err *err);
+
 /* Flush the guest's file systems through its agent. freeze: also stop writing until *ret_conn is closed (else NULL).
  * Does nothing for a guest that does not take commands yet or is paused. */
 int snapshot_flush(struct vm_handle *vm, bool freeze, struct agent_conn **ret_conn, struct err *err);

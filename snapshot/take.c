@@ -58,6 +58,10 @@ static void precopy(void *opaque, unsigned i)
 	int r = 0;
 
 	(void)i;
+	if (t->flags & CONTROL_SNAPSHOT_DISKS) {
+		t->status = 0;
+		return;
+	}
 	if (s->lazy)
 		r = ram_lazy_complete(s->lazy, &t->err);
 	if (r == 0 && !(t->flags & CONTROL_SNAPSHOT_DIFF) && t->rounds == 0) {
@@ -88,6 +92,8 @@ static void final(void *opaque, unsigned i)
 	struct snapshots_take *t = &s->take;
 
 	(void)i;
+	if (t->flags & CONTROL_SNAPSHOT_DISKS)
+		return;
 	t->status = ram_writer_put(t->writer, &s->workers, s->dirty, &t->err);
 }
 
@@ -95,11 +101,13 @@ static void finish(void *opaque, unsigned i)
 {
 	struct snapshots *s = opaque;
 	struct snapshots_take *t = &s->take;
-	int r;
+	bool memory = !(t->flags & CONTROL_SNAPSHOT_DISKS);
+	int r = 0;
 
 	(void)i;
-	r = ram_writer_finish(t->writer, &t->stats, &t->err);
-	if (r == 0) {
+	if (memory)
+		r = ram_writer_finish(t->writer, &t->stats, &t->err);
+	if (memory && r == 0) {
 		state_file_finish(&t->state, &t->id);
 		r = fd_pwrite_full(t->state_fd, t->state.buf, t->state.len, 0);
 		if (r < 0)
@@ -163,6 +171,11 @@ static void done(struct snapshots *s)
 
 	bool unnamed = t->flags & CONTROL_SNAPSHOT_UNNAMED;
 
+	if (t->flags & CONTROL_SNAPSHOT_DISKS) {
+		answer(s, 0);
+		return;
+	}
+
 	/* The next diff begins at the cut: what was written after it is in the logs. */
 	if (!unnamed) {
 		memset(s->since, 0, s->nwords * sizeof(*s->since));
@@ -209,6 +222,8 @@ static int cut(struct snapshots *s)
 		r = vm_set_state(s->vm, VM_PAUSED, &t->err);
 	if (r < 0)
 		return r;
+	if (t->flags & CONTROL_SNAPSHOT_DISKS)
+		return seal_disks(s);
 	n = collect(s);
 	if (n == UINT64_MAX)
 		return -EIO;
@@ -300,16 +315,23 @@ void snapshots_take_step(struct snapshots *s)
 	}
 }
 
-/* Which disks go into a snapshot: those of layers that can be written. Others must be read-only. */
-static int find_disks(struct snapshots *s, struct err *err)
+/* Which disks go into a snapshot: those of layers that can be written. Others must be read-only. For a cut of disks alone, those
+ * whose bits are in `mask`. */
+static int find_disks(struct snapshots *s, uint64_t mask, struct err *err)
 {
 	struct snapshots_take *t = &s->take;
+	unsigned number = 0;
 
 	for (size_t i = 0; i < s->machine->ndevices; i++) {
 		struct device *d = s->machine->device[i];
 		const struct block *b = virtio_blk_block(d);
 
-		if (!b || b->ro)
+		if (!b)
+			continue;
+		bool wanted = number < 64 && mask >> number & 1;
+
+		number++;
+		if (b->ro || !wanted)
 			continue;
 		if (!block_is_layers(b))
 			return err_set(err, -ENOTSUP, "%s is written in place and cannot be part of a snapshot", d->name);
@@ -320,24 +342,34 @@ static int find_disks(struct snapshots *s, struct err *err)
 	return 0;
 }
 
+static size_t fds_fixed(const struct snapshots_take *t)
+{
+	return t->flags & CONTROL_SNAPSHOT_DISKS ? 0 : FDS_FIXED;
+}
+
 static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds, struct err *err)
 {
 	struct snapshots_take *t = &s->take;
 	const uint64_t known = CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_STOP | CONTROL_SNAPSHOT_TRACK |
-			       CONTROL_SNAPSHOT_ANNOUNCE | CONTROL_SNAPSHOT_UNNAMED;
+			       CONTROL_SNAPSHOT_ANNOUNCE | CONTROL_SNAPSHOT_UNNAMED | CONTROL_SNAPSHOT_DISKS;
+	bool disks = arg[0] & CONTROL_SNAPSHOT_DISKS;
 	int r;
 
 	if (s->vm->state != VM_RUNNING && s->vm->state != VM_PAUSED)
 		return err_set(err, -EINVAL, "a %s VM has nothing to save", vm_state_name(s->vm->state));
-	if (arg[0] & ~known || arg[1] > RAM_LEVEL_MAX)
+	if (disks && arg[0] & ~(uint64_t)(CONTROL_SNAPSHOT_DISKS | CONTROL_SNAPSHOT_ANNOUNCE))
+		return err_set(err, -EINVAL, "snapshot: flags 0x%llx are not for a cut of disks", (unsigned long long)arg[0]);
+	if (arg[0] & ~known || (!disks && arg[1] > RAM_LEVEL_MAX))
 		return err_set(err, -EINVAL, "snapshot: unknown flags 0x%llx or level %llu", (unsigned long long)arg[0],
 			       (unsigned long long)arg[1]);
 	if (arg[0] & CONTROL_SNAPSHOT_DIFF && (!s->tracking || ram_id_is_none(&s->last_id)))
 		return err_set(err, -EINVAL, "snapshot: there is none before it that a diff could follow: take a full one first");
-	r = find_disks(s, err);
+	r = find_disks(s, disks ? arg[1] : UINT64_MAX, err);
 	if (r < 0)
 		return r;
-	if (arg[2] != t->ndisks || nfds != FDS_FIXED + 2 * (size_t)t->ndisks)
+	if (disks && t->ndisks == 0)
+		return err_set(err, -EINVAL, "snapshot: there are no disks 0x%llx that can be written", (unsigned long long)arg[1]);
+	if (arg[2] != t->ndisks || nfds != fds_fixed(t) + 2 * (size_t)t->ndisks)
 		return err_set(err, -EINVAL, "snapshot: %zu descriptors for %llu disks, this VM has %u that can be written", nfds,
 			       (unsigned long long)arg[2], t->ndisks);
 	return 0;
@@ -345,12 +377,16 @@ static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds
 
 static int take_descriptors(struct snapshots_take *t, int *fds)
 {
-	t->state_fd = TAKE_FD(fds[0]);
-	t->data_fd = TAKE_FD(fds[1]);
-	t->index_fd = TAKE_FD(fds[2]);
+	int *top = fds + fds_fixed(t);
+
+	if (fds_fixed(t)) {
+		t->state_fd = TAKE_FD(fds[0]);
+		t->data_fd = TAKE_FD(fds[1]);
+		t->index_fd = TAKE_FD(fds[2]);
+	}
 	for (uint32_t d = 0; d < t->ndisks; d++) {
-		t->top_data[d] = TAKE_FD(fds[FDS_FIXED + 2 * d]);
-		t->top_index[d] = TAKE_FD(fds[FDS_FIXED + 2 * d + 1]);
+		t->top_data[d] = TAKE_FD(top[2 * d]);
+		t->top_index[d] = TAKE_FD(top[2 * d + 1]);
 	}
 	return 0;
 }
@@ -367,6 +403,11 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 	r = check_request(s, arg, nfds, err);
 	if (r < 0)
 		return r;
+	if (t->flags & CONTROL_SNAPSHOT_DISKS) {
+		take_descriptors(t, fds);
+		begin_phase(s, SNAPSHOT_PRECOPY, precopy);
+		return 1;
+	}
 	if (getrandom(t->id.b, sizeof(t->id.b), 0) != sizeof(t->id.b))
 		return err_errno(err, -EIO, "getrandom");
 	if (t->flags & CONTROL_SNAPSHOT_DIFF)

@@ -65,6 +65,8 @@ enum control_snapshot_flag {
 	CONTROL_SNAPSHOT_STOP = 2,  /* end the VM when it is complete */
 	CONTROL_SNAPSHOT_TRACK = 4, /* keep the dirty log on afterwards, so that a diff can follow */
 	CONTROL_SNAPSHOT_ANNOUNCE = 8, /* say when the guest is about to be stopped, and when it runs again: enum control_stage */
+	CONTROL_SNAPSHOT_DISKS = 32, /* nothing but a new top for the disks whose bits are in arg[1]: no memory, no state. Descriptors:
+				      * their next tops. Diffs of memory go on as before */
 	CONTROL_SNAPSHOT_UNNAMED = 16, /* nothing will be a diff of this one: what diffs are against stays what it was */
 };
 

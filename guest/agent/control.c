@@ -233,7 +233,7 @@ int control_thaw(struct handler *h)
 static void read_machine_id(char ret[REQUEST_MACHINE_ID + 1])
 {
 	char text[REQUEST_MACHINE_ID + 2];
-	_cleanup_close_ int fd = open("/etc/machine-id", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_cleanup_close_ int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n = fd < 0 ? -1 : fd_read_full(fd, text, sizeof(text));
 
 	ret[0] = '\0';

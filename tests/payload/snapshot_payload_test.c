@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "devices/backend/lsmt.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 #include "snapshot/ram.h"
@@ -348,6 +349,65 @@ static void one_without_a_name_makes_no_diff_possible(void **ctx)
 }
 
 /* Refused, and the monitor is gone or of no use; never a guest that runs. */
+static void new_pair(const struct fixture *f, const char *name, int fd[2])
+{
+	struct err err = ERR_INIT;
+	char path[96];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s.%d", f->work, name, i);
+		fd[i] = open(path, O_RDWR | O_CREAT | O_EXCL, 0600); /* inherited by the monitor */
+		assert_true(fd[i] >= 0);
+	}
+	if (lsmt_create(fd[0], fd[1], MIB(1), NULL, NULL, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static int cut_disks(struct fixture *f, uint64_t flags, uint64_t mask, const int pair[2])
+{
+	const uint64_t arg[4] = { CONTROL_SNAPSHOT_DISKS | flags, mask, 1, 0 };
+
+	return monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, pair, 2, &f->reply);
+}
+
+static void a_cut_of_a_disk_alone_seals_its_top_and_the_guest_runs_on(void **ctx)
+{
+	struct fixture *f = *ctx;
+	char device[96], keep[2][32];
+	const char *args[] = { "--kernel", f->kernel, "--memory", "64", "--device", device, keep[0], keep[1], NULL };
+	int top[3][2];
+	struct err err = ERR_INIT;
+	struct lsmt_info info;
+
+	monitor_require();
+	monitor_write_payload(f->kernel, payload_begin, (size_t)(payload_end - payload_begin));
+	for (int i = 0; i < 3; i++) {
+		char name[8] = { 't', (char)('0' + i), 0 };
+
+		new_pair(f, name, top[i]);
+	}
+	snprintf(device, sizeof(device), "blk,backend=layers,size=1M,top=%d:%d", top[0][0], top[0][1]);
+	for (int i = 0; i < 2; i++)
+		snprintf(keep[i], sizeof(keep[i]), "--keep-fd=%d", top[0][i]);
+	monitor_start(&f->vm, f->work, args);
+	monitor_hear(&f->vm, 'A');
+	assert_int_equal(cut_disks(f, 0, 2, top[1]), -EINVAL);
+	assert_non_null(strstr(f->reply.text, "no disks 0x2"));
+	assert_int_equal(cut_disks(f, CONTROL_SNAPSHOT_TRACK, 1, top[1]), -EINVAL);
+	assert_true(lsmt_inspect(top[0][0], "first", &info, &err) < 0);
+	assert_int_equal(cut_disks(f, CONTROL_SNAPSHOT_ANNOUNCE, 1, top[1]), CONTROL_STAGE_READY);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_SNAPSHOT_CUT, NULL, NULL, 0, &f->reply), CONTROL_STAGE_CUT);
+	assert_int_equal(monitor_reply(&f->vm, &f->reply), 0);
+	assert_int_equal(lsmt_inspect(top[0][0], "first", &info, &err), 0);
+	assert_int_equal(cut_disks(f, 0, 1, top[2]), 0);
+	assert_int_equal(lsmt_inspect(top[1][0], "second", &info, &err), 0);
+	assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
+	assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_RUNNING);
+	for (int i = 0; i < 3; i++)
+		for (int k = 0; k < 2; k++)
+			close(top[i][k]);
+}
+
 static void refuses(struct fixture *f, enum control_restore_mode mode, const char *text)
 {
 	assert_true(try_restore(f, 0, 1, mode, 0) < 0);
@@ -482,6 +542,7 @@ int main(void)
 		T(an_announced_snapshot_that_nobody_cuts_changes_nothing),
 		T(a_diff_passes_over_one_without_a_name),
 		T(one_without_a_name_makes_no_diff_possible),
+		T(a_cut_of_a_disk_alone_seals_its_top_and_the_guest_runs_on),
 		T(a_full_disk_leaves_the_guest_running),
 		T(the_end_of_a_vm_waits_for_no_snapshot),
 		T(the_end_of_a_vm_waits_for_no_restore),

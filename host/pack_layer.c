@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A VM's layers as one: see pack_layer.h. */
+#include "host/pack_layer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "devices/backend/lsmt_index.h"
+#include "host/progress.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { SECTOR = 512, OUT_BUFFER = 1 << 20, SUPER_AT = 1024 };
+
+/* ---- the superblock ---- */
+
+enum {
+	SB_MAGIC = 0x38, SB_STATE = 0x3a, SB_INCOMPAT = 0x60, SB_RO_COMPAT = 0x64, SB_CHECKSUM = 0x3fc,
+	MAGIC = 0xef53, STATE_CLEAN = 1, STATE_ERRORS = 2, INCOMPAT_RECOVER = 4, RO_COMPAT_CHECKSUMS = 0x400,
+};
+
+static uint32_t crc32c(const uint8_t *p, size_t n)
+{
+	uint32_t c = ~0u;
+
+	for (size_t i = 0; i < n; i++) {
+		c ^= p[i];
+		for (int k = 0; k < 8; k++)
+			c = c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
+	}
+	return c;
+}
+
+int pack_super_clean(uint8_t super[PACK_SUPER_BYTES], struct err *err)
+{
+	bool sums = le32_load(super + SB_RO_COMPAT) & RO_COMPAT_CHECKSUMS;
+	uint16_t state = le16_load(super + SB_STATE);
+
+	if (le16_load(super + SB_MAGIC) != MAGIC)
+		return err_set(err, -EINVAL, "there is no ext4 file system on the disk any more");
+	if (sums && le32_load(super + SB_CHECKSUM) != crc32c(super, SB_CHECKSUM))
+		return err_set(err, -EINVAL, "the superblock of the disk's file system is damaged: its checksum is wrong");
+	if (state & STATE_ERRORS)
+		return err_set(err, -EUCLEAN,
+			       "the guest's kernel has found errors in the root file system ('dmesg' in the VM says which): it cannot be packed");
+	if (le32_load(super + SB_INCOMPAT) & INCOMPAT_RECOVER)
+		return err_set(err, -EUCLEAN, "the file system was not frozen: its journal has to be replayed");
+	le16_store(super + SB_STATE, state | STATE_CLEAN);
+	if (sums)
+		le32_store(super + SB_CHECKSUM, crc32c(super, SB_CHECKSUM));
+	return 0;
+}
+
+/* ---- reading ---- */
+
+struct writer {
+	const int *fd;
+	const char *const *name;
+	pack_sink *sink;
+	void *ctx;
+	struct progress *progress;
+	struct lsmt_index from, to;
+	struct lsmt_head head;
+	uint8_t tag;
+	uint64_t at;     /* bytes given to the sink or in the buffer */
+	size_t used;     /* of the buffer */
+	uint8_t *buf;
+	uint64_t total;  /* bytes of data */
+	uint8_t super[PACK_SUPER_BYTES];
+	bool has_super;
+};
+
+static int insert_each(void *arg, const struct lsmt_seg *s)
+{
+	struct writer *w = arg;
+	struct lsmt_seg e = *s;
+
+	e.tag = w->tag;
+	return lsmt_index_insert(&w->from, &e);
+}
+
+static int load(struct writer *w, size_t n, struct err *err)
+{
+	_cleanup_free_ struct lsmt_sealed *l = calloc(n, sizeof(*l));
+	_cleanup_free_ uint8_t *buf = malloc((size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES);
+	uint64_t entries = 0;
+	int r = 0;
+
+	if (!l || !buf)
+		return err_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < n && r == 0; i++) {
+		r = lsmt_sealed_open(w->fd[i], w->name[i], &l[i], err);
+		if (r == 0) {
+			entries += l[i].head.index_entries;
+			w->head.virtual_size = MAX(w->head.virtual_size, l[i].head.virtual_size);
+		}
+	}
+	if (r == 0)
+		r = lsmt_index_init(&w->from, 2 * entries + 1, err); /* an entry splits one at most */
+	if (r == 0)
+		r = lsmt_index_init(&w->to, 2 * entries + 1, err);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		w->tag = (uint8_t)i;
+		int64_t count = lsmt_sealed_walk(w->fd[i], w->name[i], &l[i], buf, insert_each, w, err);
+
+		r = count < 0 ? (int)count : 0;
+	}
+	return r;
+}
+
+/* ---- writing ---- */
+
+static int flush(struct writer *w, struct err *err)
+{
+	int r = w->used ? w->sink(w->ctx, w->buf, w->used) : 0;
+
+	w->used = 0;
+	if (r < 0)
+		return err_errno(err, r, "write the layer");
+	return progress_bytes(w->progress, w->at, w->total, err);
+}
+
+static int put(struct writer *w, const void *p, size_t n, struct err *err)
+{
+	const uint8_t *from = p;
+	int r = 0;
+
+	while (n > 0 && r == 0) {
+		size_t part = MIN(n, OUT_BUFFER - w->used);
+
+		if (from)
+			memcpy(w->buf + w->used, from, part);
+		else
+			memset(w->buf + w->used, 0, part);
+		from = from ? from + part : NULL;
+		w->used += part;
+		w->at += part;
+		n -= part;
+		if (w->used == OUT_BUFFER)
+			r = flush(w, err);
+	}
+	return r;
+}
+
+/* The superblock as it was read and changed, where [offset, offset + n) of the disk, which is at p, has it. */
+static void patch(const struct writer *w, uint8_t *p, uint64_t offset, size_t n)
+{
+	uint64_t from = MAX(offset, (uint64_t)SUPER_AT), to = MIN(offset + n, (uint64_t)SUPER_AT + PACK_SUPER_BYTES);
+
+	if (w->has_super && from < to)
+		memcpy(p + (from - offset), w->super + (from - SUPER_AT), to - from);
+}
+
+static int put_data(struct writer *w, const struct lsmt_seg *s, struct err *err)
+{
+	uint64_t left = (uint64_t)s->length * SECTOR, from = s->moffset * SECTOR, offset = s->offset * SECTOR;
+	int r = 0;
+
+	while (left > 0 && r == 0) {
+		size_t part = (size_t)MIN(left, (uint64_t)(OUT_BUFFER - w->used));
+		uint8_t *p = w->buf + w->used;
+		ssize_t got = fd_pread_full(w->fd[s->tag], p, part, (off_t)from);
+
+		if (got != (ssize_t)part)
+			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read %zu bytes at %" PRIu64, w->name[s->tag],
+					 part, from);
+		patch(w, p, offset, part);
+		w->used += part;
+		w->at += part;
+		from += part;
+		offset += part;
+		left -= part;
+		if (w->used == OUT_BUFFER)
+			r = flush(w, err);
+	}
+	return r;
+}
+
+/* Both of its sectors are there when a guest has mounted the file system. */
+static int read_super(struct writer *w, struct err *err)
+{
+	for (size_t done = 0; done < PACK_SUPER_BYTES;) {
+		struct lsmt_seg s;
+
+		if (!lsmt_index_lookup(&w->from, (SUPER_AT + done) / SECTOR, (PACK_SUPER_BYTES - done) / SECTOR, &s) || s.zeroed)
+			return err_set(err, -EINVAL, "the superblock of the disk's file system is not in what the VM has written");
+		size_t n = (size_t)s.length * SECTOR;
+		ssize_t got = fd_pread_full(w->fd[s.tag], w->super + done, n, (off_t)(s.moffset * SECTOR));
+
+		if (got != (ssize_t)n)
+			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read the superblock", w->name[s.tag]);
+		done += n;
+	}
+	w->has_super = true;
+	return pack_super_clean(w->super, err);
+}
+
+/* Where everything will be. */
+static int plan(struct writer *w, struct err *err)
+{
+	struct lsmt_cursor c = { 0 };
+	struct lsmt_seg s;
+	uint64_t at = LSMT_HEADER_SECTORS;
+	int r = 0;
+
+	while (r == 0 && lsmt_index_next(&w->from, &c, &s)) {
+		struct lsmt_seg e = { .offset = s.offset, .length = s.length, .zeroed = s.zeroed, .moffset = s.zeroed ? 0 : at };
+
+		r = lsmt_index_insert(&w->to, &e);
+		at += s.zeroed ? 0 : s.length;
+	}
+	w->total = at * SECTOR;
+	return r < 0 ? err_errno(err, r, "an index of %" PRIu64 " entries", w->from.count) : 0;
+}
+
+static int put_head(struct writer *w, uint32_t flags, struct err *err)
+{
+	uint8_t block[LSMT_BLOCK];
+
+	w->head.flags = flags | LSMT_FLAG_DATA | LSMT_FLAG_SEALED;
+	lsmt_head_encode(&w->head, block);
+	return put(w, block, sizeof(block), err);
+}
+
+static int put_all(struct writer *w, struct err *err)
+{
+	_cleanup_free_ uint8_t *entries = malloc(w->to.count * LSMT_ENTRY_BYTES + 1);
+	uint64_t bytes = w->to.count * LSMT_ENTRY_BYTES, padded = MAX(ALIGN_UP(bytes, (uint64_t)LSMT_BLOCK), (uint64_t)LSMT_BLOCK);
+	uint8_t padding[LSMT_ENTRY_BYTES];
+	struct lsmt_cursor c = { 0 };
+	struct lsmt_seg s;
+	int r;
+
+	if (!entries)
+		return err_set(err, -ENOMEM, "out of memory");
+	lsmt_index_extract(&w->to, 0, entries, w->to.count);
+	r = put_head(w, LSMT_FLAG_HEADER, err);
+	while (r == 0 && lsmt_index_next(&w->from, &c, &s))
+		if (!s.zeroed)
+			r = put_data(w, &s, err);
+	if (r == 0)
+		r = put(w, NULL, (size_t)(ALIGN_UP(w->at, (uint64_t)LSMT_BLOCK) - w->at), err);
+	w->head.index_offset = w->at;
+	w->head.index_entries = padded / LSMT_ENTRY_BYTES;
+	if (r == 0)
+		r = put(w, entries, bytes, err);
+	lsmt_entry_encode(&(struct lsmt_seg){ .offset = LSMT_OFFSET_MAX }, padding);
+	for (uint64_t i = bytes; i < padded && r == 0; i += LSMT_ENTRY_BYTES)
+		r = put(w, padding, sizeof(padding), err);
+	if (r == 0)
+		r = put_head(w, 0, err);
+	return r < 0 ? r : flush(w, err);
+}
+
+static int set_uuid(struct lsmt_head *h, struct err *err)
+{
+	uint8_t b[16];
+	char *p = h->uuid;
+
+	if (getrandom(b, sizeof(b), 0) != (ssize_t)sizeof(b))
+		return err_errno(err, -errno, "getrandom");
+	b[6] = (b[6] & 0x0f) | 0x40; /* RFC 9562: version 4 */
+	b[8] = (b[8] & 0x3f) | 0x80;
+	for (int i = 0; i < 16; i++)
+		p += sprintf(p, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
+	return 0;
+}
+
+int pack_layer_write(const int *fd, const char *const *name, size_t n, pack_sink *sink, void *ctx, struct progress *progress,
+		     struct pack_layer_facts *ret, struct err *err)
+{
+	struct writer w = { .fd = fd, .name = name, .sink = sink, .ctx = ctx, .progress = progress };
+	int r;
+
+	if (n == 0 || n > LSMT_LAYERS_MAX)
+		return err_set(err, -EINVAL, "%zu layers cannot be made one", n);
+	w.buf = malloc(OUT_BUFFER);
+	r = w.buf ? load(&w, n, err) : err_set(err, -ENOMEM, "out of memory");
+	if (r == 0)
+		r = read_super(&w, err);
+	if (r == 0)
+		r = plan(&w, err);
+	if (r == 0)
+		r = set_uuid(&w.head, err);
+	if (r == 0)
+		r = put_all(&w, err);
+	if (r == 0 && ret)
+		*ret = (struct pack_layer_facts){ .size = w.head.virtual_size, .data = w.total - LSMT_BLOCK, .entries = w.to.count };
+	lsmt_index_finish(&w.from);
+	lsmt_index_finish(&w.to);
+	free(w.buf);
+	return r;
+}
