@@ -45,16 +45,6 @@ static const struct cmd_help help = {
 	.examples = "coffer logs work\ncoffer logs -f -n 20 work",
 };
 
-static void make_printable(char *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)p[i];
-
-		if ((c < 0x20 && c != '\n' && c != '\t' && c != '\r') || c == 0x7f)
-			p[i] = '?';
-	}
-}
-
 /* The rest of fd from its offset on. 0, or the exit status when stdout does not take it. */
 static int copy_rest(int fd, bool terminal)
 {
@@ -62,8 +52,11 @@ static int copy_rest(int fd, bool terminal)
 	ssize_t n;
 
 	while ((n = fd_read_full(fd, buf, sizeof(buf))) > 0) {
+		/* A character that is cut may be the half of a control character: it waits for its other half. */
+		if (terminal && (unsigned char)buf[n - 1] == 0xc2 && lseek(fd, -1, SEEK_CUR) >= 0 && --n == 0)
+			return 0;
 		if (terminal)
-			make_printable(buf, (size_t)n);
+			err_make_bytes_printable(buf, (size_t)n, "\n\t\r");
 		int r = fd_write_full(STDOUT_FILENO, buf, (size_t)n);
 
 		if (r < 0)

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding, making and removing directories of snapshots: see snapshot_store.h. */
+/*
+ * Finding, making and removing directories of snapshots: see snapshot_store.h.
+ *
+ * Making: place() finds where it is to be, make_temp() a directory there that nobody else removes (made, locked, and
+ * looked at again, since a sweep of another command may come in between), publish syncs files, directory, and the directory
+ * above, with the rename in between. So a name that can be seen has everything behind it, also after the power went.
+ *
+ * Replacing (flatten): the two directories exchange their names in one step, and the old one is removed; who has files
+ * of it open keeps them.
+ *
+ * A parent is looked for where its child says (beside it, or by an absolute path), and, if that is gone or another one, by
+ * its id in the store; so both can be moved together, and a flattened copy can take a parent's place.
+ */
 #include "host/snapshot_store.h"
 
 #include <dirent.h>

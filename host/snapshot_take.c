@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking a snapshot: see snapshot_take.h. The layers of disks: snapshot_layers.c. */
+/*
+ * Taking a snapshot of a running VM: see snapshot_take.h for the order. The layers of disks: snapshot_layers.c.
+ *
+ * Here are the guest's part (through its agent), the check that a diff has something to be against, the request to the
+ * monitor, and what the manifest says. The manifest begins as the VM's record (machine.json) and gets what this snapshot
+ * adds: id and parent as the monitor tells them, sums of files, layers, this machine. The record is behind the monitor
+ * when an earlier command was killed after the cut; so ids are the monitor's, and layers are looked for.
+ *
+ * Who may: one command at a time, by the flock of snapshot.lock in the VM's directory, until the record names what was taken.
+ *
+ * Trust: the guest may have taken over agent and monitor. Both are waited for with limits, and what they say goes into the
+ * manifest only as numbers, or as what the files themselves are found to be.
+ */
 #include "host/snapshot_take.h"
 
 #include <errno.h>

@@ -5,14 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
+void err_make_bytes_printable(char *p, size_t n, const char *keep)
+{
+	for (size_t i = 0; i < n; i++) {
+		unsigned char c = (unsigned char)p[i], next = i + 1 < n ? (unsigned char)p[i + 1] : 0;
+
+		if ((c < 0x20 && (c == 0 || !strchr(keep, c))) || c == 0x7f)
+			p[i] = '?';
+		if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+			p[i] = p[i + 1] = '?';
+	}
+}
+
 void err_make_printable(char *s)
 {
-	for (; s && *s; s++) {
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
-		if ((unsigned char)s[0] == 0xc2 && (unsigned char)s[1] >= 0x80 && (unsigned char)s[1] < 0xa0)
-			s[0] = s[1] = '?';
-	}
+	if (s)
+		err_make_bytes_printable(s, strlen(s), "");
 }
 
 int err_set(struct err *err, int code, const char *fmt, ...)

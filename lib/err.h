@@ -31,6 +31,8 @@ int err_errno(struct err *err, int code, const char *fmt, ...) __attribute__((fo
 /* Control characters become '?', in UTF-8 also those of two bytes (U+0080 to U+009F), so that no text from elsewhere
  * can hide another from the terminal. NULL too. */
 void err_make_printable(char *s);
+/* The same of n bytes, which may have any in them; those of `keep` stay. */
+void err_make_bytes_printable(char *p, size_t n, const char *keep);
 
 /* Put words before the text that is there. It returns nothing: the caller has the code, also where err is NULL. */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -72,6 +72,15 @@ static void without_an_object_the_code_passes(void **s)
 	err_prefix(NULL, "x: ");
 }
 
+static void bytes_are_made_printable_up_to_their_number(void **state)
+{
+	char p[] = "a\0b\n\t\x1b\xc2\x85\xc3\xa9\x7f\x01";
+
+	(void)state;
+	err_make_bytes_printable(p, sizeof(p) - 2, "\n\t");
+	assert_memory_equal(p, "a?b\n\t???\xc3\xa9?\x01", sizeof(p));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -81,6 +90,7 @@ int main(void)
 		cmocka_unit_test(control_characters_of_two_bytes_cannot_either),
 		cmocka_unit_test(long_texts_are_cut_not_overrun),
 		cmocka_unit_test(without_an_object_the_code_passes),
+		cmocka_unit_test(bytes_are_made_printable_up_to_their_number),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
