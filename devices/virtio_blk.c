@@ -161,6 +161,10 @@ static void on_event(struct loop_fd *w, uint32_t events)
 	device_lock(&blk->vd.dev);
 	block_complete(blk->host.block);
 	virtio_blk_settle(blk);
+	if (blk->host.block->fault[0]) {
+		log_limited(&blk->vd.dev.vm->log, &blk->host.faults, LOG_WARN, "%s: %s", blk->vd.dev.name, blk->host.block->fault);
+		blk->host.block->fault[0] = 0;
+	}
 	device_unlock(&blk->vd.dev);
 }
 

@@ -116,6 +116,7 @@ struct virtio_blk {
 	struct virtio_blk_state state;
 	struct virtio_blk_host {
 		struct block *block;
+		struct log_limit faults;
 		struct loop_fd watch; /* the backend's event_fd */
 		struct blk_slot *slots;
 		struct blk_slot *free;

@@ -4,7 +4,8 @@
  *
  * A backend serves requests of byte ranges inside [0, size), out of order, and says when each is done. Callers own
  * the requests and keep them, their iovecs and the memory those name alive until `done`. iovecs are host views
- * of guest memory: a backend hands them to the kernel and never looks through them.
+ * of guest memory: a backend hands them to the kernel, or (compressed layers) copies into them in a read, in the thread that
+ * calls it. It never reads through them.
  *
  *   submit ... submit, kick      queue requests, then start them together; what finishes at once is done in kick
  *   event_fd readable, complete  finish what is ready
@@ -44,6 +45,8 @@ struct block_request {
 	struct iovec *iov;    /* READ, WRITE: len bytes, at most BLOCK_IOV_MAX; changed by the backend */
 	int niov;
 	void (*done)(struct block_request *r, int result); /* 0 or -errno; may submit others */
+	/* For a backend's own requests to the thread engine: done by thread number `thread` instead of a system call. */
+	int (*work)(struct block_request *r, unsigned thread);
 
 	/* The backend's while in flight. */
 	struct block_request *next;
@@ -75,6 +78,7 @@ struct block {
 	bool ro;
 	bool writethrough;  /* cache=writethrough: the guest sees no write cache by default */
 	char note[256];     /* something the user should know, for the log; "" if nothing */
+	char fault[192];    /* the last damage found behind a read that failed; who logs it makes it "" (a guest can repeat it) */
 };
 
 struct block_config {
@@ -114,7 +118,32 @@ struct block_stack {
 	const int *layer_fd;   /* sealed LSMT layers, lowest first; LSMT_LAYERS_MAX at most */
 	int nlayers;
 	int top_data_fd, top_index_fd; /* a writable pair; both -1: a read-only disk */
+	const struct block_remote *remote; /* one for each layer, then one for the base; NULL: all are local */
+	const struct block_remote_ops *remote_ops;
+	void *remote_ctx;
 };
+
+/* A layer whose bytes may not have arrived yet: its descriptor is a sparse cache file of the blob's size, and for each
+ * BLOCK_REMOTE_CHUNK of it a word in shared memory says what is there: 0 nothing, else a number that is another each time the
+ * chunk is filled. Whoever fills writes the bytes, then the number (release); whoever evicts sets 0, then punches. The words stay
+ * mapped until block_close; they are read only, and hostile: a wrong one makes reads fail, or wait, no more. */
+enum { BLOCK_REMOTE_CHUNK = 256 << 10, BLOCK_LAYER_BASE = 255 };
+struct block_remote {
+	const uint32_t *generation; /* NULL: this one is local */
+	uint64_t chunks;            /* words there are */
+};
+struct block_remote_ops {
+	/* Have this chunk fetched; block_layers_arrived says that it is there, or cannot be had. Called with the disk locked,
+	 * by whichever thread calls the disk (of a vCPU, too: it may write to a socket, not open one); must neither wait nor call
+	 * back. A chunk is asked for again only after it has been answered. layer: as in the stack, or BLOCK_LAYER_BASE. */
+	void (*want)(void *ctx, unsigned layer, uint64_t chunk);
+	/* Wait until something was answered: block_layers_arrived was called in it. 0, or -errno: nothing will come any more, and
+	 * what waits fails. For attaching and draining, main thread. */
+	int (*wait)(void *ctx);
+};
+struct block;
+/* result: 0, or -errno: what waits for it fails. Under the disk's lock, like block_complete: `done` runs inside. */
+void block_layers_arrived(struct block *b, unsigned layer, uint64_t chunk, int result);
 /* Takes the descriptors over when it succeeds. The size must be the one it was opened with, or that of the stack when
  * it was opened with 0. Main thread, after block_start too. */
 int block_layers_attach(struct block *b, const struct block_stack *s, struct err *err);

@@ -55,7 +55,7 @@ int block_io_open(const struct block_config *c, struct block *b, uint32_t depth,
 	int r;
 
 	if (strcmp(aio, "threads") == 0)
-		return block_threads_open(files, nfiles, b->event_fd, ret, err);
+		return block_threads_open(files, nfiles, b->event_fd, BLOCK_IO_THREADS, ret, err);
 	r = block_uring_open(files, nfiles, b->event_fd, depth, ret, &why);
 	if (r >= 0)
 		return r;
@@ -63,7 +63,7 @@ int block_io_open(const struct block_config *c, struct block *b, uint32_t depth,
 		return err_set(err, r, "aio=io_uring: %s (aio=threads works everywhere)", why.text);
 	if (!b->note[0])
 		snprintf(b->note, sizeof(b->note), "no io_uring on this host (%.160s): threads instead", why.text);
-	return block_threads_open(files, nfiles, b->event_fd, ret, err);
+	return block_threads_open(files, nfiles, b->event_fd, BLOCK_IO_THREADS, ret, err);
 }
 
 void block_io_begin(struct block_request *r)

@@ -20,6 +20,8 @@ struct block_io_ops {
 	void (*submit)(struct block_io *io, struct block_request *r);
 	void (*kick)(struct block_io *io);
 	void (*complete)(struct block_io *io);
+	/* complete without reading the event, for the second engine on one event_fd; threads only. */
+	void (*reap)(struct block_io *io);
 	void (*drain)(struct block_io *io);
 	int (*start)(struct block_io *io, struct vm *vm, struct err *err); /* may be NULL */
 	/* No request on that place may be in flight. 0 or -errno. */
@@ -36,7 +38,8 @@ struct block_io {
 
 /* Each: 0 or -errno with a text that says why this host cannot. */
 int block_uring_open(const int *files, int nfiles, int event_fd, uint32_t depth, struct block_io **ret, struct err *err);
-int block_threads_open(const int *files, int nfiles, int event_fd, struct block_io **ret, struct err *err);
+/* nthreads: BLOCK_IO_THREADS at most. */
+int block_threads_open(const int *files, int nfiles, int event_fd, int nthreads, struct block_io **ret, struct err *err);
 /* The one that c->aio names; without a name io_uring, or threads and a note. Checks c->aio and c->cache, too. */
 int block_io_check(const struct block_config *c, struct err *err);
 int block_io_open(const struct block_config *c, struct block *b, uint32_t depth, const int *files, int nfiles,

@@ -46,7 +46,7 @@ void layers_append(struct layers_list *l, struct block_request *r)
 	l->tail = r;
 }
 
-static struct layers_sub *sub_get(struct block_layers *l)
+struct layers_sub *layers_sub_get(struct block_layers *l)
 {
 	struct layers_sub *s = l->free;
 
@@ -55,15 +55,14 @@ static struct layers_sub *sub_get(struct block_layers *l)
 	return s;
 }
 
-static void sub_put(struct layers_sub *s)
+void layers_sub_put(struct layers_sub *s)
 {
 	s->next_free = s->l->free;
 	s->l->free = s;
 	s->l->again = true;
 }
 
-/* One part of r is through; the last one ends it. */
-static void part_done(struct block_request *r, int result)
+void layers_part_done(struct block_request *r, int result)
 {
 	if (result < 0)
 		r->result = result;
@@ -97,12 +96,12 @@ static void on_read(struct block_request *req, int result)
 	struct block_request *parent = s->parent;
 
 	s->l->space.reads[s->epoch]--;
-	sub_put(s);
-	part_done(parent, result);
+	layers_sub_put(s);
+	layers_part_done(parent, result);
 }
 
-/* Give s as much of the parent's iovecs as makes up to len bytes. Whole elements are used in place. */
-static uint64_t take_iov(struct layers_sub *s, struct block_request *r, uint64_t len)
+/* Whole elements are used in place. */
+uint64_t layers_take_iov(struct layers_sub *s, struct block_request *r, uint64_t len)
 {
 	uint64_t n = 0;
 
@@ -139,8 +138,23 @@ static bool start_read(struct block_layers *l, struct block_request *r)
 		uint16_t place;
 
 		resolve(l, r, &place, &off, &len);
+		while (len && l->source[place]) {
+			int64_t n = layers_source_read(l, r, l->source[place], off, len);
+
+			if (n == 0)
+				return false;
+			if (n < 0) {
+				r->result = (int)n;
+				r->left = 0;
+				return true;
+			}
+			r->pos += (uint64_t)n;
+			r->left -= (uint64_t)n;
+			off += (uint64_t)n;
+			len -= (uint64_t)n;
+		}
 		while (len) {
-			struct layers_sub *s = sub_get(l);
+			struct layers_sub *s = layers_sub_get(l);
 			uint64_t n;
 
 			if (!s)
@@ -148,9 +162,9 @@ static bool start_read(struct block_layers *l, struct block_request *r)
 			s->parent = r;
 			s->req =
 			    (struct block_request){ .op = BLOCK_READ, .offset = off, .file = place, .done = on_read };
-			n = take_iov(s, r, len);
+			n = layers_take_iov(s, r, len);
 			if (n == 0) { /* iovecs shorter than the request */
-				sub_put(s);
+				layers_sub_put(s);
 				r->result = -EIO;
 				r->left = 0;
 				return true;
@@ -213,7 +227,7 @@ static void on_write(struct block_request *req, int result)
 
 	l->reserved -= entries_of(parent->len);
 	layers_space_written(&l->space, sectors);
-	sub_put(s);
+	layers_sub_put(s);
 	if (result == 0)
 		l->log[l->current].data_dirty = true;
 	while (result == 0 && done < sectors) {
@@ -229,7 +243,7 @@ static void on_write(struct block_request *req, int result)
 		parent->parts--;
 		layers_log_flush(l, parent);
 	} else {
-		part_done(parent, result);
+		layers_part_done(parent, result);
 	}
 	layers_log_poke(l);
 }
@@ -250,7 +264,7 @@ static bool start_write(struct block_layers *l, struct block_request *r)
 		r->result = error;
 		return true;
 	}
-	s = sub_get(l);
+	s = layers_sub_get(l);
 	if (!s)
 		return false;
 	s->parent = r;
@@ -347,18 +361,20 @@ static void pump(struct block_layers *l)
 			r->parts--;
 			layers_log_flush(l, r);
 		} else {
-			part_done(r, 0);
+			layers_part_done(r, 0);
 		}
 	}
 	layers_log_poke(l);
 }
 
-static void run(struct block_layers *l)
+void layers_run(struct block_layers *l)
 {
 	do {
 		l->again = false;
 		pump(l);
 		l->io->ops->kick(l->io);
+		if (l->slow.io->inflight)
+			l->slow.io->ops->kick(l->slow.io);
 	} while (layers_space_poke(l) || (l->again && l->todo.head));
 }
 
@@ -378,7 +394,7 @@ static void layers_submit(struct block *b, struct block_request *r)
 
 static void layers_kick(struct block *b)
 {
-	run(layers_of(b));
+	layers_run(layers_of(b));
 }
 
 static void layers_complete(struct block *b)
@@ -387,7 +403,8 @@ static void layers_complete(struct block *b)
 
 	l->compact.waiting = false;
 	l->io->ops->complete(l->io);
-	run(l);
+	l->slow.io->ops->reap(l->slow.io); /* behind the reading of the event that both share */
+	layers_run(l);
 }
 
 static void layers_drain(struct block *b)
@@ -396,17 +413,23 @@ static void layers_drain(struct block *b)
 
 	l->draining = true;
 	do {
-		run(l);
+		layers_run(l);
 		l->io->ops->drain(l->io);
-	} while (l->todo.head || l->flushes.head || l->io->inflight);
+		l->slow.io->ops->drain(l->slow.io);
+		layers_source_wait(l);
+	} while (l->todo.head || l->flushes.head || l->io->inflight || l->slow.io->inflight || l->slow.parked);
 	l->draining = false;
 }
 
 static int layers_start(struct block *b, struct vm *vm, struct err *err)
 {
-	struct block_io *io = layers_of(b)->io;
+	struct block_layers *l = layers_of(b);
+	int r = l->io->ops->start ? l->io->ops->start(l->io, vm, err) : 0;
 
-	return io->ops->start ? io->ops->start(io, vm, err) : 0;
+	/* Layers that come later may be compressed, and no thread can be made then. */
+	if (r == 0 && (!l->attached || l->slow.slot))
+		r = l->slow.io->ops->start(l->slow.io, vm, err);
+	return r;
 }
 
 static void layers_close(struct block *b)
@@ -417,6 +440,9 @@ static void layers_close(struct block *b)
 		layers_log_finish(l); /* its error was the guest's, if it ever flushed; nobody is left to tell */
 	if (l->io)
 		l->io->ops->close(l->io);
+	if (l->slow.io)
+		l->slow.io->ops->close(l->slow.io);
+	layers_slow_finish(l);
 	for (size_t i = 0; i < ARRAY_SIZE(l->layer_fd); i++)
 		fd_close(l->layer_fd[i]);
 	for (int i = 0; i < 2; i++) {
@@ -473,6 +499,8 @@ static int open_all(struct block_layers *l, const struct block_config *c, struct
 	for (int i = 0; i < LAYERS_FILES; i++)
 		files[i] = i == LAYERS_FILE_ZEROS ? l->zero_fd : -1;
 	r = block_io_open(c, &l->b, LAYERS_SUBS + 1 + LAYERS_PUNCHES, files, LAYERS_FILES, &l->io, err);
+	if (r == 0)
+		r = block_threads_open(NULL, 0, l->b.event_fd, LAYERS_THREADS, &l->slow.io, err);
 	if (r < 0)
 		return r;
 	if (c->size) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The "layers" backend's insides, shared by block_layers.c (requests), block_layers_log.c (the top's index file),
- * block_layers_compact.c (writing that anew), block_layers_space.c (the space of its data file) and
+ * block_layers_compact.c (writing that anew), block_layers_source.c (compressed and remote layers), block_layers_space.c (the space of its data file) and
  * block_layers_stack.c (attaching, sealing). Others use block.h.
  */
 #pragma once
 #include "devices/backend/block_io.h"
 #include "devices/backend/lsmt_index.h"
+#include "devices/backend/zfile.h"
 
 enum {
 	LAYERS_SUBS = 512,             /* requests to files in flight */
@@ -18,13 +19,14 @@ enum {
 };
 
 /* Places in the engine's table. A layer's is given by its number, which is its tag in the index. A layer that is not
- * a plain file would be told apart in resolve() of block_layers.c, which alone turns a segment into a file's range. */
+ * a plain file has a source at the same place. */
 enum {
 	LAYERS_FILE_ZEROS,
 	LAYERS_FILE_BASE,
 	LAYERS_FILE_TAG0,
 	LAYERS_FILE_INDEX0 = LAYERS_FILE_TAG0 + 256,
-	LAYERS_FILES = LAYERS_FILE_INDEX0 + 2
+	LAYERS_FILES = LAYERS_FILE_INDEX0 + 2,
+	LAYERS_SOURCES = LAYERS_FILE_INDEX0,
 };
 _Static_assert((int)LAYERS_FILES <= (int)BLOCK_IO_FILES, "the engine's table");
 
@@ -39,6 +41,62 @@ struct layers_sub {
 	struct iovec iov;             /* when the parent's own cannot be used: part of one element */
 	uint64_t moffset;             /* a write's place, sectors */
 	uint8_t epoch;                /* a read's */
+
+	/* block_layers_source.c */
+	struct layers_sub *next_wait;
+	struct layers_source *source;
+	uint64_t block, slow_off;     /* of a compressed layer, and in it */
+	struct zfile_range range;     /* of the blob */
+	struct iovec whole;           /* as it was before the engine changed it */
+	uint32_t gen[2];
+};
+
+enum {
+	LAYERS_SLOTS = 64,            /* decompressed blocks that are kept: 4 MiB at most */
+	LAYERS_THREADS = 2,           /* that decompress */
+	LAYERS_GENERATIONS = 2,       /* chunks that one read of a source may touch */
+};
+_Static_assert((int)ZFILE_STORED_MAX <= (int)BLOCK_REMOTE_CHUNK, "a block lies in two chunks at most");
+
+/* A layer, or the base, that is not a plain file. */
+struct layers_source {
+	struct block_layers *l;
+	struct zfile *z;              /* NULL: not compressed */
+	struct block_remote remote;   /* without generations: local */
+	uint8_t *asked;               /* a bit for each chunk */
+	uint64_t start, size;         /* of what is wrapped; of the blob */
+	int fd;                       /* block_layers' */
+	int failed;                   /* the last chunk that could not be had */
+	uint16_t place, number;
+};
+
+enum layers_slot_state { LAYERS_SLOT_FREE, LAYERS_SLOT_BUSY, LAYERS_SLOT_VALID };
+
+/* One block of a compressed layer. */
+struct layers_slot {
+	struct block_request job;
+	struct block_layers *l;
+	struct layers_source *source;
+	uint64_t block, used;
+	enum layers_slot_state state;
+	uint32_t size;
+	struct zfile_range range;
+	uint32_t gen[LAYERS_GENERATIONS];
+	struct layers_sub *waiters;
+	uint8_t *content;
+};
+
+struct layers_slow {
+	struct block_io *io;          /* threads; they begin only where there may be something for them */
+	struct zfile_ctx *ctx[LAYERS_THREADS];
+	uint8_t *stored[LAYERS_THREADS];
+	struct layers_slot *slot;     /* LAYERS_SLOTS; NULL without a compressed layer */
+	uint8_t *content;
+	uint64_t clock;
+	struct layers_sub *parked;    /* parts that wait for chunks */
+	struct layers_sub *hungry;    /* parts that wait for a slot */
+	const struct block_remote_ops *ops;
+	void *ops_ctx;
 };
 
 /* What a top has not told its index file yet. */
@@ -148,6 +206,8 @@ struct block_layers {
 	bool again;                   /* something has changed since todo was looked at */
 	bool draining;
 	struct layers_sub *subs, *free;
+	struct layers_source *source[LAYERS_SOURCES]; /* by place; NULL: a plain file */
+	struct layers_slow slow;
 
 	/* block_layers_log.c */
 	struct layers_log log[2];
@@ -170,6 +230,27 @@ struct block_layers {
 static inline struct block_layers *layers_of(struct block *b) { return (struct block_layers *)b; }
 
 void layers_append(struct layers_list *l, struct block_request *r);
+struct layers_sub *layers_sub_get(struct block_layers *l); /* NULL: none is left */
+void layers_sub_put(struct layers_sub *s);
+/* One part of r is through; the last one ends it. */
+void layers_part_done(struct block_request *r, int result);
+/* Give s as much of r's iovecs as makes up to len bytes; 0: r has no more. */
+uint64_t layers_take_iov(struct layers_sub *s, struct block_request *r, uint64_t len);
+/* Start what can be started, have all of it carried out. */
+void layers_run(struct block_layers *l);
+
+/* block_layers_source.c. Read of a source: the bytes that are under way now, 0: it must wait, -errno. */
+int64_t layers_source_read(struct block_layers *l, struct block_request *r, struct layers_source *s, uint64_t off,
+			   uint64_t len);
+/* For draining: wait for what was asked for. */
+void layers_source_wait(struct block_layers *l);
+/* A layer, or the base (number BLOCK_LAYER_BASE), of `size` bytes: what is it? ret: its content, until the source is closed.
+ * After the index was read: a plain file needs no source any more. On failure the caller closes. */
+int layers_source_open(struct block_layers *l, const struct block_stack *stack, unsigned number, int fd, uint64_t size,
+		       const char *name, struct lsmt_bytes *ret, struct err *err);
+void layers_source_settle(struct block_layers *l, unsigned place);
+void layers_source_close(struct block_layers *l, unsigned place);
+void layers_slow_finish(struct block_layers *l);
 
 /* Room for n entries more, besides those reserved? */
 bool layers_log_has_room(const struct block_layers *l, uint32_t n);

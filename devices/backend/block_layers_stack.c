@@ -86,23 +86,31 @@ static int check_base(int fd, uint64_t *ret_size, struct err *err)
 
 static int attach_layer(struct block_layers *l, const struct block_stack *s, int i, uint8_t *buf, struct err *err)
 {
+	unsigned place = LAYERS_FILE_TAG0 + (unsigned)i;
 	struct load load = { l, (uint8_t)i };
 	struct lsmt_sealed sealed;
+	struct lsmt_bytes bytes;
+	uint64_t size;
 	char name[48];
 	int64_t n;
 	int r;
 
 	snprintf(name, sizeof(name), "layer %d of %d", i + 1, s->nlayers);
-	r = lsmt_sealed_open(s->layer_fd[i], name, &sealed, err);
+	r = lsmt_check_fd(s->layer_fd[i], false, name, &size, err);
+	if (r == 0)
+		r = layers_source_open(l, s, (unsigned)i, s->layer_fd[i], size, name, &bytes, err);
+	if (r == 0)
+		r = lsmt_sealed_open_bytes(&bytes, name, &sealed, err);
 	if (r == 0)
 		r = fit_layer(l, name, sealed.head.virtual_size, err);
 	if (r < 0)
 		return r;
 	lsmt_index_expect(&l->index, sealed.head.index_entries);
-	n = lsmt_sealed_walk(s->layer_fd[i], name, &sealed, buf, insert_each, &load, err);
+	n = lsmt_sealed_walk_bytes(&bytes, name, &sealed, buf, insert_each, &load, err);
 	if (n < 0)
 		return (int)n;
-	return set_place(l, LAYERS_FILE_TAG0 + (unsigned)i, s->layer_fd[i], name, err);
+	layers_source_settle(l, place);
+	return set_place(l, place, s->layer_fd[i], name, err);
 }
 
 static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t tag, uint8_t log, int index_fd)
@@ -164,6 +172,11 @@ static int attach_all(struct block_layers *l, const struct block_stack *s, uint6
 		r = check_base(s->base_fd, base_size, err);
 		if (r == 0)
 			r = set_place(l, LAYERS_FILE_BASE, s->base_fd, "base", err);
+		if (r == 0 && s->remote && s->remote[s->nlayers].generation) {
+			struct lsmt_bytes bytes;
+
+			r = layers_source_open(l, s, BLOCK_LAYER_BASE, s->base_fd, *base_size, "base", &bytes, err);
+		}
 	}
 	for (int i = 0; r == 0 && i < s->nlayers; i++)
 		r = attach_layer(l, s, i, buf, err);
@@ -214,6 +227,8 @@ int block_layers_attach(struct block *b, const struct block_stack *s, struct err
 	if (r < 0) {
 		for (unsigned i = LAYERS_FILE_BASE; i < LAYERS_FILES; i++)
 			l->io->ops->set_file(l->io, i, -1);
+		for (unsigned i = 0; i < LAYERS_SOURCES; i++)
+			layers_source_close(l, i);
 		lsmt_index_clear(&l->index);
 		if (!l->sized) {
 			lsmt_index_finish(&l->index);
@@ -265,7 +280,7 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 
 	if (!l->has_top)
 		return err_set(err, -EINVAL, "the disk has no top that could be sealed");
-	if (l->todo.head || l->io->inflight)
+	if (l->todo.head || l->io->inflight || l->slow.io->inflight || l->slow.parked)
 		return err_set(err, -EBUSY, "requests are in flight");
 	if (l->top == LSMT_LAYERS_MAX)
 		return err_set(err, -E2BIG, "the disk has %d layers already: flatten it", LSMT_LAYERS_MAX);

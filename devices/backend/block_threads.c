@@ -3,7 +3,7 @@
  * The thread engine: for hosts without io_uring, and aio=threads.
  *
  * A few worker threads take requests from a queue, make the blocking system calls of all their steps, and put
- * them on a list of finished ones; event_fd tells the main loop. `done` runs in the caller's thread only.
+ * them on a list of finished ones; event_fd tells the main loop. A request with `work` of its own has that called instead. `done` runs in the caller's thread only.
  *
  * Threads and locks: `lock` covers both lists and the counters; it is the innermost lock, held for a few
  * instructions. A worker sees a request, its iovecs and a descriptor, no device state. Snapshot: nothing.
@@ -39,7 +39,8 @@ struct block_threads {
 	struct list todo, done;
 	bool quit;
 	pthread_t thread[BLOCK_IO_THREADS];
-	int nthreads;
+	int nthreads, max;
+	unsigned begun; /* threads that have a number */
 };
 
 static struct block_threads *threads_of(struct block_io *io)
@@ -100,6 +101,7 @@ static void run_request(const struct block_threads *t, struct block_request *r)
 static void *worker_main(void *arg)
 {
 	struct block_threads *t = arg;
+	unsigned me;
 	struct err err = ERR_INIT;
 
 	prctl(PR_SET_NAME, "blk-io");
@@ -108,6 +110,7 @@ static void *worker_main(void *arg)
 		return NULL;
 	}
 	pthread_mutex_lock(&t->lock);
+	me = t->begun++;
 	while (!t->quit) {
 		struct block_request *r = take(&t->todo);
 		bool first;
@@ -117,7 +120,10 @@ static void *worker_main(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&t->lock);
-		run_request(t, r);
+		if (r->work)
+			r->result = r->work(r, me);
+		else
+			run_request(t, r);
 		pthread_mutex_lock(&t->lock);
 		first = !t->done.head;
 		append(&t->done, r);
@@ -140,7 +146,7 @@ static int threads_start(struct block_io *io, struct vm *vm, struct err *err)
 	sigfillset(&all);
 	sigdelset(&all, SIGSYS); /* the filter's report */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (t->nthreads < BLOCK_IO_THREADS && r == 0) {
+	while (t->nthreads < t->max && r == 0) {
 		r = pthread_create(&t->thread[t->nthreads], NULL, worker_main, t);
 		if (r == 0)
 			t->nthreads++;
@@ -193,13 +199,18 @@ static void threads_kick(struct block_io *io)
 	eventfd_write(io->event_fd, 1);
 }
 
+static void threads_reap(struct block_io *io)
+{
+	finish_all(threads_of(io));
+	threads_kick(io);
+}
+
 static void threads_complete(struct block_io *io)
 {
 	eventfd_t v;
 
 	eventfd_read(io->event_fd, &v);
-	finish_all(threads_of(io));
-	threads_kick(io);
+	threads_reap(io);
 }
 
 static void threads_drain(struct block_io *io)
@@ -245,13 +256,14 @@ static const struct block_io_ops threads_ops = {
 	.submit = threads_submit,
 	.kick = threads_kick,
 	.complete = threads_complete,
+	.reap = threads_reap,
 	.drain = threads_drain,
 	.start = threads_start,
 	.set_file = threads_set_file,
 	.close = threads_close,
 };
 
-int block_threads_open(const int *files, int nfiles, int event_fd, struct block_io **ret, struct err *err)
+int block_threads_open(const int *files, int nfiles, int event_fd, int nthreads, struct block_io **ret, struct err *err)
 {
 	struct block_threads *t = calloc(1, sizeof(*t));
 
@@ -259,6 +271,7 @@ int block_threads_open(const int *files, int nfiles, int event_fd, struct block_
 		return err_errno(err, -ENOMEM, "disk threads");
 	t->io.ops = &threads_ops;
 	t->io.event_fd = event_fd;
+	t->max = MIN(nthreads, (int)BLOCK_IO_THREADS);
 	for (int i = 0; i < BLOCK_IO_FILES; i++)
 		t->io.file[i] = i < nfiles ? files[i] : -1;
 	pthread_mutex_init(&t->lock, NULL);

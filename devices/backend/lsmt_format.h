@@ -9,6 +9,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "devices/backend/lsmt.h"
 #include "lib/le.h"
@@ -63,6 +64,12 @@ int lsmt_head_set_uuid(struct lsmt_head *h, const char *uuid, struct err *err);
 /* `what` ("header", "trailer") and `name` are for messages. */
 int lsmt_head_decode(const uint8_t block[LSMT_BLOCK], const char *name, const char *what, struct lsmt_head *ret,
 		     struct err *err);
+/* Where the bytes of a sealed layer are, when they are not simply a file's. read_at is like pread: fewer only at the end. */
+struct lsmt_bytes {
+	ssize_t (*read_at)(void *ctx, void *buf, size_t n, uint64_t off);
+	void *ctx;
+	uint64_t size;
+};
 int lsmt_head_read(int fd, uint64_t off, const char *name, const char *what, struct lsmt_head *ret, struct err *err);
 
 /* A sealed layer, its index not read yet. */
@@ -72,11 +79,14 @@ struct lsmt_sealed {
 	uint64_t data_end;     /* sectors */
 };
 int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct err *err);
+int lsmt_sealed_open_bytes(const struct lsmt_bytes *b, const char *name, struct lsmt_sealed *ret, struct err *err);
 /* Give each entry (tag 0, no padding) to `each`, in order, checked; a negative result of it ends the walk. buf: room
  * for LSMT_READ_ENTRIES entries. Returns the number of entries without padding. */
 typedef int lsmt_each(void *arg, const struct lsmt_seg *s);
 int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each,
 			 void *arg, struct err *err);
+int64_t lsmt_sealed_walk_bytes(const struct lsmt_bytes *b, const char *name, const struct lsmt_sealed *l, uint8_t *buf,
+			       lsmt_each *each, void *arg, struct err *err);
 
 /* Where a log begins, and where it must end. */
 static inline uint64_t lsmt_log_start(bool second)

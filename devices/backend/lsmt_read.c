@@ -24,24 +24,51 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
+static ssize_t read_fd(void *ctx, void *buf, size_t n, uint64_t off)
+{
+	return fd_pread_full((int)(intptr_t)ctx, buf, n, (off_t)off);
+}
+
+static struct lsmt_bytes bytes_of(int fd, uint64_t size)
+{
+	return (struct lsmt_bytes){ .read_at = read_fd, .ctx = (void *)(intptr_t)fd, .size = size };
+}
+
+static int read_head(const struct lsmt_bytes *b, uint64_t off, const char *name, const char *what, struct lsmt_head *ret,
+		     struct err *err)
+{
+	uint8_t block[LSMT_BLOCK];
+	ssize_t n = b->read_at(b->ctx, block, sizeof(block), off);
+
+	if (n != (ssize_t)sizeof(block))
+		return err_errno(err, n < 0 ? (int)n : -EIO, "%s: read its %s", name, what);
+	return lsmt_head_decode(block, name, what, ret, err);
+}
+
 int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct err *err)
 {
-	struct lsmt_head h, t;
-	uint64_t size, bytes;
-	int r = lsmt_check_fd(fd, false, name, &size, err);
+	struct lsmt_bytes b = bytes_of(fd, 0);
+	int r = lsmt_check_fd(fd, false, name, &b.size, err);
 
-	if (r < 0)
-		return r;
+	return r < 0 ? r : lsmt_sealed_open_bytes(&b, name, ret, err);
+}
+
+int lsmt_sealed_open_bytes(const struct lsmt_bytes *b, const char *name, struct lsmt_sealed *ret, struct err *err)
+{
+	struct lsmt_head h, t;
+	uint64_t size = b->size, bytes;
+	int r;
+
 	if (size < 2 * LSMT_BLOCK)
 		return err_set(err, -EINVAL, "%s: %" PRIu64 " bytes are too short for a sealed layer", name, size);
-	r = lsmt_head_read(fd, 0, name, "header", &h, err);
+	r = read_head(b, 0, name, "header", &h, err);
 	if (r < 0)
 		return r;
 	if (!(h.flags & LSMT_FLAG_HEADER) || !(h.flags & LSMT_FLAG_DATA))
 		return err_set(err, -EINVAL, "%s: flags %#x: not a layer's data file", name, h.flags);
 	if (!(h.flags & LSMT_FLAG_SEALED))
 		return err_set(err, -EINVAL, "%s: the layer is not sealed", name);
-	r = lsmt_head_read(fd, size - LSMT_BLOCK, name, "trailer", &t, err);
+	r = read_head(b, size - LSMT_BLOCK, name, "trailer", &t, err);
 	if (r < 0)
 		return r;
 	if ((t.flags & LSMT_FLAG_HEADER) || !(t.flags & LSMT_FLAG_DATA) || !(t.flags & LSMT_FLAG_SEALED))
@@ -69,9 +96,10 @@ static bool is_padding(const struct lsmt_seg *s)
 }
 
 /* Read n entries; short files give -EIO. */
-static int read_entries(int fd, uint64_t off, uint64_t n, const char *name, uint8_t *buf, struct err *err)
+static int read_entries(const struct lsmt_bytes *b, uint64_t off, uint64_t n, const char *name, uint8_t *buf,
+			struct err *err)
 {
-	ssize_t got = fd_pread_full(fd, buf, n * LSMT_ENTRY_BYTES, (off_t)off);
+	ssize_t got = b->read_at(b->ctx, buf, n * LSMT_ENTRY_BYTES, off);
 
 	if (got < 0)
 		return err_errno(err, (int)got, "%s: read its index at %" PRIu64, name, off);
@@ -83,12 +111,20 @@ static int read_entries(int fd, uint64_t off, uint64_t n, const char *name, uint
 int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, uint8_t *buf, lsmt_each *each,
 			 void *arg, struct err *err)
 {
+	struct lsmt_bytes b = bytes_of(fd, l->file_size);
+
+	return lsmt_sealed_walk_bytes(&b, name, l, buf, each, arg, err);
+}
+
+int64_t lsmt_sealed_walk_bytes(const struct lsmt_bytes *b, const char *name, const struct lsmt_sealed *l, uint8_t *buf,
+			       lsmt_each *each, void *arg, struct err *err)
+{
 	uint64_t done = 0, total = l->head.index_entries, next = 0, sectors = l->head.virtual_size / 512;
 	int64_t count = 0;
 
 	while (done < total) {
 		uint64_t n = MIN(total - done, (uint64_t)LSMT_READ_ENTRIES);
-		int r = read_entries(fd, l->head.index_offset + done * LSMT_ENTRY_BYTES, n, name, buf, err);
+		int r = read_entries(b, l->head.index_offset + done * LSMT_ENTRY_BYTES, n, name, buf, err);
 
 		if (r < 0)
 			return r;
@@ -246,6 +282,7 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 {
 	uint64_t index_size = 0, data_size = 0, data_end, sectors, limit;
 	struct lsmt_pair p = { 0 };
+	struct lsmt_bytes log = bytes_of(index_fd, 0);
 	bool whole = true, blank = false;
 	int r = pair_heads(data_fd, index_fd, name, &p, &index_size, err);
 
@@ -260,7 +297,7 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 	while (whole && limit - p.index_end >= LSMT_ENTRY_BYTES) {
 		uint64_t n = MIN((limit - p.index_end) / LSMT_ENTRY_BYTES, (uint64_t)LSMT_READ_ENTRIES);
 
-		r = read_entries(index_fd, p.index_end, n, name, buf, err);
+		r = read_entries(&log, p.index_end, n, name, buf, err);
 		if (r < 0)
 			return r;
 		for (uint64_t i = 0; i < n; i++) {

@@ -429,22 +429,22 @@ static void stacks_that_make_no_sense_are_refused(void **state)
 		bool ro;
 		const char *text;
 	} cases[] = {
-		{ { -1, NULL, 0, -1, -1 }, true, "no layers" },
-		{ { -1, NULL, 0, data, -1 }, false, "half a pair" },
-		{ { -1, NULL, 0, data, index }, true, "a read-only disk has no top" },
-		{ { data, NULL, 0, data, index }, false, "stands twice" },
-		{ { -1, NULL, 0, data, data }, false, "stands twice" },
-		{ { -1, layers, 256, data, index }, false, "255 at most" },
-		{ { -1, NULL, 0, index, data }, false, "not a layer's data file" },
-		{ { -1, NULL, 0, data, data2 }, false, "not a layer's index file" },
-		{ { -1, NULL, 0, data, index2 }, false, "do not belong together" },
-		{ { -1, NULL, 0, ro, index }, false, "not open for reading and writing" },
-		{ { -1, NULL, 0, append, index }, false, "O_APPEND" },
-		{ { -1, NULL, 0, 9999, index }, false, "descriptor 9999" },
-		{ { -1, NULL, 0, null, index }, false, "not a regular file" },
-		{ { null, NULL, 0, data, index }, false, "neither a regular file nor a block device" },
-		{ { -1, layers, 1, -1, -1 }, true, "layer 1 of 1: 0 bytes are too short" },
-		{ { raw, NULL, 0, -1, -1 }, true, "no sector" },
+		{ { -1, NULL, 0, -1, -1, NULL, NULL, NULL }, true, "no layers" },
+		{ { -1, NULL, 0, data, -1, NULL, NULL, NULL }, false, "half a pair" },
+		{ { -1, NULL, 0, data, index, NULL, NULL, NULL }, true, "a read-only disk has no top" },
+		{ { data, NULL, 0, data, index, NULL, NULL, NULL }, false, "stands twice" },
+		{ { -1, NULL, 0, data, data, NULL, NULL, NULL }, false, "stands twice" },
+		{ { -1, layers, 256, data, index, NULL, NULL, NULL }, false, "255 at most" },
+		{ { -1, NULL, 0, index, data, NULL, NULL, NULL }, false, "not a layer's data file" },
+		{ { -1, NULL, 0, data, data2, NULL, NULL, NULL }, false, "not a layer's index file" },
+		{ { -1, NULL, 0, data, index2, NULL, NULL, NULL }, false, "do not belong together" },
+		{ { -1, NULL, 0, ro, index, NULL, NULL, NULL }, false, "not open for reading and writing" },
+		{ { -1, NULL, 0, append, index, NULL, NULL, NULL }, false, "O_APPEND" },
+		{ { -1, NULL, 0, 9999, index, NULL, NULL, NULL }, false, "descriptor 9999" },
+		{ { -1, NULL, 0, null, index, NULL, NULL, NULL }, false, "not a regular file" },
+		{ { null, NULL, 0, data, index, NULL, NULL, NULL }, false, "neither a regular file nor a block device" },
+		{ { -1, layers, 1, -1, -1, NULL, NULL, NULL }, true, "layer 1 of 1: 0 bytes are too short" },
+		{ { raw, NULL, 0, -1, -1, NULL, NULL, NULL }, true, "no sector" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
