@@ -45,7 +45,7 @@ struct monitor {
 	int old[16];     /* data files of layers: kept open, as a monitor does */
 	size_t nold;
 	uint8_t id;
-	bool tracking;
+	bool tracking, paused;
 };
 
 static int write_files(int *fd)
@@ -101,7 +101,9 @@ static void __attribute__((noreturn)) serve(struct monitor *m, int listener, int
 
 		if (fd_recv(conn, &q, sizeof(q), fd, 8, &nfds) == sizeof(q)) {
 			r.seq = q.seq;
-			r.value[CONTROL_V_STATE] = le64_make(VM_RUNNING);
+			if (le16_get(q.op) == CONTROL_PAUSE || le16_get(q.op) == CONTROL_RESUME)
+				m->paused = le16_get(q.op) == CONTROL_PAUSE;
+			r.value[CONTROL_V_STATE] = le64_make(m->paused ? VM_PAUSED : VM_RUNNING);
 			if (le16_get(q.op) == CONTROL_SNAPSHOT) {
 				uint8_t how = 0;
 
@@ -289,6 +291,50 @@ static void a_failure_after_the_cut_loses_no_layer(void **s)
 	assert_int_equal(generations(&last), 2);
 	assert_int_equal(take("one", false, GOOD, NULL), 0);
 	assert_int_equal(layers_of("one"), 2);
+}
+
+static enum vm_state state_of_vm(void)
+{
+	struct control_reply r;
+
+	assert_int_equal(control_call(vm.dir.fd, CONTROL_STATUS, 0, 0, &r, NULL), 0);
+	return (enum vm_state)le64_get(r.value[CONTROL_V_STATE]);
+}
+
+/* The one that is to end the VM pauses it first. */
+static void a_last_snapshot_that_fails_lets_the_vm_go_on(void **s)
+{
+	const enum behaviour how[] = { REFUSES, FAILS_AFTER_THE_CUT };
+
+	(void)s;
+	for (size_t i = 0; i < ARRAY_SIZE(how); i++) {
+		struct snapshot_take t = { .to = "last", .stop = true };
+		struct vm_handle handle;
+		uint8_t byte = (uint8_t)how[i];
+
+		assert_int_equal(write(how_fd, &byte, 1), 1);
+		assert_int_equal(vm_open("vm", &handle, NULL), 0);
+		assert_int_equal(snapshot_take(&handle, &t, NULL), -ENOSPC);
+		vm_close(&handle);
+		assert_int_equal(state_of_vm(), VM_RUNNING);
+	}
+}
+
+static void a_last_snapshot_leaves_the_vm_paused_until_it_has_its_name(void **s)
+{
+	struct snapshot_take t = { .to = "last", .stop = true };
+	struct vm_handle handle;
+	uint8_t byte = GOOD;
+
+	(void)s;
+	assert_int_equal(write(how_fd, &byte, 1), 1);
+	assert_int_equal(vm_open("vm", &handle, NULL), 0);
+	assert_int_equal(snapshot_take(&handle, &t, NULL), 0);
+	assert_int_equal(state_of_vm(), VM_PAUSED);
+	snapshot_take_resume(&handle, &t);
+	assert_int_equal(state_of_vm(), VM_RUNNING);
+	snapshot_take_finish(&t);
+	vm_close(&handle);
 }
 
 static void a_layer_that_could_not_be_sealed_is_sealed_by_the_next(void **s)
@@ -489,6 +535,8 @@ int main(void)
 		T(memory_can_be_written_by_nobody),
 		T(a_refusal_changes_nothing),
 		T(a_failure_after_the_cut_loses_no_layer),
+		T(a_last_snapshot_that_fails_lets_the_vm_go_on),
+		T(a_last_snapshot_leaves_the_vm_paused_until_it_has_its_name),
 		T(a_layer_that_could_not_be_sealed_is_sealed_by_the_next),
 		T(flattening_makes_one_layer_of_a_disk),
 		T(a_damaged_layer_is_not_merged),
