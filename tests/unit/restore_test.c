@@ -487,6 +487,73 @@ static void a_layer_that_was_changed_is_refused(void **s)
 	launch_end(&l, false, NULL);
 }
 
+/* Write the manifest of "one" again, with that change. */
+static void change(void (*fn)(struct snapshot_manifest *m))
+{
+	struct snapshot s;
+
+	assert_int_equal(snapshot_open("one", &s, NULL), 0);
+	fn(&s.m);
+	_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
+
+	assert_non_null(text);
+	assert_int_equal(vmdir_write_file(s.fd, SNAPSHOT_MANIFEST, text, strlen(text), NULL), 0);
+	snapshot_close(&s);
+}
+
+static void name_a_parent(struct snapshot_manifest *m)
+{
+	strcpy(m->parent_id, "ffffffffffffffffffffffffffffffff");
+	free(m->parent_path);
+	m->parent_path = strdup("mother");
+}
+
+static void a_parent_that_is_not_there_is_named(void **s)
+{
+	struct restore_source src;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	make_snapshot("one", 0, 0400);
+	change(name_a_parent);
+	assert_int_equal(restore_source_open("one", &src, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "is a diff, and its parent (id ffffffffffffffffffffffffffffffff, then at mother)"));
+}
+
+static char base_path[300];
+
+static void name_a_base(struct snapshot_manifest *m)
+{
+	int fd = open(base_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+	assert_int_equal(ftruncate(fd, MIB(1)), 0);
+	free(m->disk[0].path);
+	m->disk[0].path = strdup(base_path);
+	assert_int_equal(vm_disk_file_facts(fd, &m->disk[0].path_size, &m->disk[0].path_mtime_ns), 0);
+	close(fd);
+}
+
+static void a_base_that_has_changed_is_named(void **s)
+{
+	const struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, { .tv_sec = 1000000000 } };
+	struct restore_source src;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	snprintf(base_path, sizeof(base_path), "%s/base", home.path);
+	make_snapshot("one", 0, 0400);
+	change(name_a_base);
+	assert_int_equal(restore_source_open("one", &src, NULL), 0);
+	assert_int_equal(restore_source_check(&src, &err), 0);
+	assert_int_equal(utimensat(AT_FDCWD, base_path, times, 0), 0);
+	assert_int_equal(restore_source_check(&src, &err), -ESTALE);
+	assert_non_null(strstr(err.text, base_path));
+	assert_int_equal(unlink(base_path), 0);
+	assert_int_equal(restore_source_check(&src, &err), -ENOENT);
+	assert_non_null(strstr(err.text, base_path));
+	restore_source_close(&src);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(int argc, char **argv)
@@ -504,6 +571,8 @@ int main(int argc, char **argv)
 		T(an_order_that_was_never_written_is_recorded_again),
 		T(an_order_that_another_records_is_left_to_it),
 		T(a_layer_that_was_changed_is_refused),
+		T(a_parent_that_is_not_there_is_named),
+		T(a_base_that_has_changed_is_named),
 	};
 
 	for (int i = 1; i < argc; i++)
