@@ -11,7 +11,7 @@
 #   make install    PREFIX=/usr/local
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
-# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
+# host/fetch/ -> coffer-fetch, guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
@@ -34,20 +34,23 @@ LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
 PKG_VMM := liburing libzstd liblz4
 PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
+PKG_FETCH := libcurl jansson nettle
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
 LIB_SRC := $(wildcard lib/*.c)
 VMM_SRC := $(filter-out vmm/main.c,$(wildcard vmm/*.c vmm/$(ARCH)/*.c devices/*.c devices/backend/*.c snapshot/*.c))
 HOST_SRC := $(filter-out host/main.c,$(wildcard host/*.c))
+FETCH_SRC := $(filter-out host/fetch/main.c,$(wildcard host/fetch/*.c))
 AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
 objs = $(patsubst %.c,$(B)/%.o,$(1))
 
 LIBCORE := $(B)/libcore.a
 LIBVMM := $(B)/libvmm.a
 LIBHOST := $(B)/libhost.a
+LIBFETCH := $(B)/libfetch.a
 LIBAGENT := $(B)/libagent.a
-PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-agent
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-agent
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
 TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
@@ -84,8 +87,9 @@ $(B)/vmm/isolate.o: $(B)/seccomp_filter.h
 $(LIBCORE): $(call objs,$(LIB_SRC))
 $(LIBVMM): $(call objs,$(VMM_SRC))
 $(LIBHOST): $(call objs,$(HOST_SRC))
+$(LIBFETCH): $(call objs,$(FETCH_SRC))
 $(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
-$(LIBCORE) $(LIBVMM) $(LIBHOST) $(HARNESS):
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -95,6 +99,9 @@ $(B)/coffer-vmm: $(B)/vmm/main.o $(LIBVMM) $(LIBCORE)
 	$(CC) $(VMM_LINK) -o $@ $^ $(if $(SANITIZE),$(call pkg,$(PKG_VMM)),$(shell pkg-config --static --libs $(PKG_VMM)))
 $(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBVMM) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST) $(PKG_VMM))
+# The only user of libcurl, whose libraries take longer to load than a whole short command.
+$(B)/coffer-fetch: $(B)/host/fetch/main.o $(LIBFETCH) $(LIBHOST) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_FETCH))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
@@ -114,17 +121,18 @@ $(GUEST_TOOLS): $(B)/%: %.c
 	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
-ALL_LIBS = -Wl,--start-group $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST))
-$(TESTS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBAGENT) $(LIBCORE)
+ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH))
+$(TESTS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
-$(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+$(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 # A replay program runs the fuzz target over the files it is given.
-$(FUZZ_REPLAY): $(B)/%_replay: $(B)/%.o $(B)/tests/fuzz/replay.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+$(FUZZ_REPLAY): $(B)/%_replay: $(B)/%.o $(B)/tests/fuzz/replay.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(ALL_LIBS)
 
 # The same with libFuzzer, for scripts/fuzz.sh (clang, in a build directory of its own).
-$(FUZZERS): $(B)/%: $(B)/%.o $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBAGENT) $(LIBCORE)
+$(FUZZERS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(ALL_LIBS)
 fuzzers: $(FUZZERS)
 
@@ -159,7 +167,7 @@ bench-%: setup
 install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/coffer-vmm $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:

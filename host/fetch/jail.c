@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The jail: see jail.h. libcurl and the resolver decide what they call, so the list of what is allowed is wider than the
+ * monitor's, and the same for all threads. Sockets are those of the Internet, and netlink, which getaddrinfo asks for addresses:
+ * never Unix ones, by which a root process could reach other daemons.
+ */
+#include "host/fetch/jail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/fd.h"
+#include "lib/util.h"
+
+/* ---- Landlock ---- */
+
+#define READ_ACCESS (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define CACHE_ACCESS (READ_ACCESS | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR)
+#define ALL_ACCESS ((LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1)
+
+static int add_rule(int ruleset, int fd, uint64_t access)
+{
+	struct landlock_path_beneath_attr attr = { .allowed_access = access, .parent_fd = fd };
+
+	return syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &attr, 0) < 0 ? -errno : 0;
+}
+
+static int add_path(int ruleset, const char *path, uint64_t access)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_CLOEXEC);
+
+	return fd < 0 ? 0 : add_rule(ruleset, fd, access); /* what is not there needs no rule */
+}
+
+static int enter_landlock(int cache_fd, const char *ca_file)
+{
+	/* /run: where resolv.conf leads to; /usr/lib: modules of the name service switch. */
+	static const char *const dirs[] = { "/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
+					    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/usr/lib", "/lib",
+					    "/usr/lib64", "/lib64" };
+	struct landlock_ruleset_attr attr = { .handled_access_fs = ALL_ACCESS };
+	_cleanup_close_ int ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+	int r = 0;
+
+	if (ruleset < 0)
+		return errno == ENOSYS || errno == EOPNOTSUPP ? 0 : -errno;
+	for (size_t i = 0; i < ARRAY_SIZE(dirs) && r == 0; i++)
+		r = add_path(ruleset, dirs[i], READ_ACCESS);
+	if (r == 0)
+		r = add_path(ruleset, "/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE);
+	if (r == 0 && ca_file != NULL)
+		r = add_path(ruleset, ca_file, LANDLOCK_ACCESS_FS_READ_FILE);
+	if (r == 0 && cache_fd >= 0)
+		r = add_rule(ruleset, cache_fd, CACHE_ACCESS);
+	if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
+		r = -errno;
+	return r;
+}
+
+/* ---- system calls ---- */
+
+enum { FILTER_MAX = 512 };
+
+static const int deadly[] = {
+	SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2, SYS_pivot_root,
+	SYS_chroot, SYS_setns, SYS_unshare, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf,
+	SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_reboot, SYS_swapon, SYS_swapoff,
+	SYS_open_by_handle_at, SYS_move_mount, SYS_open_tree, SYS_fsopen, SYS_fsmount, SYS_io_uring_setup, SYS_kill, SYS_tkill,
+	SYS_mknodat, SYS_setuid, SYS_setresuid, SYS_setreuid, SYS_capset, SYS_process_madvise, SYS_pidfd_getfd,
+};
+
+static const int allowed[] = {
+	SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_openat, SYS_newfstatat, SYS_fstat, SYS_statx,
+	SYS_close, SYS_lseek, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk, SYS_rt_sigaction,
+	SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_ioctl, SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl,
+	SYS_epoll_pwait, SYS_eventfd2, SYS_pipe2, SYS_socketpair, SYS_connect, SYS_bind, SYS_sendto, SYS_sendmsg, SYS_sendmmsg,
+	SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_shutdown, SYS_getsockname, SYS_getpeername, SYS_setsockopt, SYS_getsockopt,
+	SYS_clone, SYS_clone3, SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_exit, SYS_exit_group, SYS_nanosleep,
+	SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_tgkill, SYS_getuid,
+	SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getrandom, SYS_fcntl, SYS_flock, SYS_fallocate, SYS_ftruncate, SYS_fdatasync,
+	SYS_fsync, SYS_unlinkat, SYS_getdents64, SYS_uname, SYS_sysinfo, SYS_sched_yield, SYS_sched_getaffinity, SYS_prlimit64,
+	SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_dup, SYS_dup3, SYS_restart_syscall, SYS_getcwd, SYS_membarrier,
+	SYS_close_range, SYS_set_tid_address,
+#ifdef __x86_64__
+	SYS_open, SYS_stat, SYS_lstat, SYS_poll, SYS_select, SYS_epoll_wait, SYS_epoll_create, SYS_pipe, SYS_access, SYS_readlink,
+	SYS_dup2, SYS_time, SYS_arch_prctl, SYS_getrlimit,
+#endif
+};
+
+#ifdef __x86_64__
+#define ARCH AUDIT_ARCH_X86_64
+#else
+#define ARCH AUDIT_ARCH_AARCH64
+#endif
+
+static size_t put(struct sock_filter *f, size_t n, struct sock_filter one)
+{
+	f[n] = one;
+	return n + 1;
+}
+
+/* If the loaded word is `value`: return `action`. */
+static size_t put_case(struct sock_filter *f, size_t n, uint32_t value, uint32_t action)
+{
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
+	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
+}
+
+static int enter_filter(void)
+{
+	struct sock_filter f[FILTER_MAX];
+	struct sock_fprog program = { .filter = f };
+	size_t n = 0;
+
+	_Static_assert(2 * (ARRAY_SIZE(deadly) + ARRAY_SIZE(allowed)) + 32 < FILTER_MAX, "room for the filter");
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+#ifdef __x86_64__
+	/* The numbers of the x32 ABI are other names for the same calls. */
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+#endif
+	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
+		n = put_case(f, n, (uint32_t)allowed[i], SECCOMP_RET_ALLOW);
+	for (size_t i = 0; i < ARRAY_SIZE(deadly); i++)
+		n = put_case(f, n, (uint32_t)deadly[i], SECCOMP_RET_KILL_PROCESS);
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
+	n = put_case(f, n, PR_SET_NAME, SECCOMP_RET_ALLOW);
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
+	n = put_case(f, n, AF_INET, SECCOMP_RET_ALLOW);
+	n = put_case(f, n, AF_INET6, SECCOMP_RET_ALLOW);
+	n = put_case(f, n, AF_NETLINK, SECCOMP_RET_ALLOW);
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES));
+	program.len = (unsigned short)n;
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+}
+
+static int drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2];
+
+	memset(none, 0, sizeof(none));
+	for (int cap = 0; cap <= 63; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
+			break; /* past the last one this kernel knows; others fail for who has none anyway */
+	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
+}
+
+int jail_enter(int cache_fd, const char *ca_file, struct err *err)
+{
+	const struct rlimit no_core = { 0, 0 };
+	int r;
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+	    setrlimit(RLIMIT_CORE, &no_core) < 0)
+		return err_errno(err, -errno, "jail");
+	r = drop_capabilities();
+	if (r < 0)
+		return err_errno(err, r, "jail: drop capabilities");
+	r = enter_landlock(cache_fd, ca_file);
+	if (r < 0)
+		return err_errno(err, r, "jail: Landlock");
+	r = enter_filter();
+	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
+}

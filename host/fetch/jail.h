@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The jail of coffer-fetch: no new privileges, no capabilities, no core file; Landlock, where the kernel has it, leaves the
+ * resolver's and TLS's files to read, and the cache of blobs; and a system call filter. The calls that a process which was taken over
+ * would want (exec, ptrace, mount, ...) end it; what is merely not needed fails with EPERM.
+ */
+#pragma once
+#include "lib/err.h"
+
+/* cache_fd: the directory of blobs, or -1; ca_file: NULL: none of its own. While the process has one thread. */
+int jail_enter(int cache_fd, const char *ca_file, struct err *err);
