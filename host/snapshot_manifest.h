@@ -57,7 +57,7 @@ struct snapshot_disk {
 	char *path;           /* absolute, or "" */
 	uint64_t path_size;   /* what that file was then */
 	int64_t path_mtime_ns;
-	char *image;          /* its name in the store of images, or "" */
+	char *image;          /* name of the image it is, or begins with, in the store; or "" */
 	struct snapshot_layer *layer; /* lowest first */
 	size_t nlayers;
 };

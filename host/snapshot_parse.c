@@ -159,7 +159,7 @@ static int check_disk(const struct reader *rd, const char *where, const struct s
 	if (d->nlayers && !layers)
 		return wrong(rd, where, "layers", "is not empty for a disk without layers");
 	/* What is not used has one value. */
-	if (!*d->path && (d->path_size || d->path_mtime_ns || *d->image))
+	if (!*d->path && (d->path_size || d->path_mtime_ns))
 		return wrong(rd, where, "path_size", "describes no file");
 	return 0;
 }
