@@ -164,7 +164,8 @@ static void refused(int fd, const char *text)
 {
 	struct err err = ERR_INIT;
 	struct lsmt_info info;
-	struct block_config c = { .backend = "layers", .depth = 8, .stack = &(struct block_stack){ -1, &fd, 1, -1, -1 } };
+	struct block_stack stack = { .base_fd = -1, .layer_fd = &fd, .nlayers = 1, .top_data_fd = -1, .top_index_fd = -1 };
+	struct block_config c = { .backend = "layers", .depth = 8, .stack = &stack };
 	struct block *b;
 
 	assert_true(lsmt_inspect(fd, "disk 0, layer 'a.lsmt'", &info, &err) < 0);
@@ -376,7 +377,8 @@ static void a_packed_image_has_the_same_bytes_and_no_zeros(void **state)
 	assert_int_equal(info.virtual_size, size);
 	assert_string_equal(info.uuid, UUID);
 	assert_true(info.file_size < MIB(9) + 50 * 4096 + MIB(1));
-	b = disk_open(&(struct block_stack){ -1, &out, 1, -1, -1 }, NULL, NULL);
+	b = disk_open(&(struct block_stack){ .base_fd = -1, .layer_fd = &out, .nlayers = 1, .top_data_fd = -1, .top_index_fd = -1 },
+		      NULL, NULL);
 	assert_true(b->ro);
 	disk_holds(b, p);
 	block_close(b);
