@@ -124,13 +124,14 @@ struct block_stack {
 };
 
 /* A layer whose bytes may not have arrived yet: its descriptor is a sparse cache file of the blob's size, and for each
- * BLOCK_REMOTE_CHUNK of it a word in shared memory says what is there: 0 nothing, else a number that is another each time the
+ * chunk of it a word in shared memory says what is there: 0 nothing, else a number that is another each time the
  * chunk is filled. Whoever fills writes the bytes, then the number (release); whoever evicts sets 0, then punches. The words stay
  * mapped until block_close; they are read only, and hostile: a wrong one makes reads fail, or wait, no more. */
-enum { BLOCK_REMOTE_CHUNK = 256 << 10, BLOCK_LAYER_BASE = 255 };
+enum { BLOCK_REMOTE_SHIFT_MIN = 14, BLOCK_REMOTE_SHIFT_MAX = 20, BLOCK_LAYER_BASE = 255 };
 struct block_remote {
 	const uint32_t *generation; /* NULL: this one is local */
 	uint64_t chunks;            /* words there are */
+	unsigned shift;             /* log2 of the bytes of a chunk */
 };
 struct block_remote_ops {
 	/* Have this chunk fetched; block_layers_arrived says that it is there, or cannot be had. Called with the disk locked,

@@ -16,6 +16,7 @@ enum {
 	LAYERS_LOG_FLOOR = 1 << 16,    /* entries of the index file that may always be, whatever the top holds, */
 	LAYERS_LOG_TIMES = 2,          /* and for each that it holds */
 	LAYERS_SLICE = 4096,           /* entries copied at a time when the log is written anew */
+	LAYERS_GENERATIONS = 6,        /* chunks that one read of a source may touch */
 };
 
 /* Places in the engine's table. A layer's is given by its number, which is its tag in the index. A layer that is not
@@ -48,15 +49,14 @@ struct layers_sub {
 	uint64_t block, slow_off;     /* of a compressed layer, and in it */
 	struct zfile_range range;     /* of the blob */
 	struct iovec whole;           /* as it was before the engine changed it */
-	uint32_t gen[2];
+	uint32_t gen[LAYERS_GENERATIONS];
 };
 
 enum {
 	LAYERS_SLOTS = 64,            /* decompressed blocks that are kept: 4 MiB at most */
 	LAYERS_THREADS = 2,           /* that decompress */
-	LAYERS_GENERATIONS = 2,       /* chunks that one read of a source may touch */
 };
-_Static_assert((int)ZFILE_STORED_MAX <= (int)BLOCK_REMOTE_CHUNK, "a block lies in two chunks at most");
+_Static_assert((int)ZFILE_STORED_MAX <= (LAYERS_GENERATIONS - 1) << BLOCK_REMOTE_SHIFT_MIN, "chunks of a block");
 
 /* A layer, or the base, that is not a plain file. */
 struct layers_source {

@@ -32,9 +32,9 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-static uint64_t chunk_of(uint64_t off)
+static uint64_t chunk_of(const struct layers_source *s, uint64_t off)
 {
-	return off / BLOCK_REMOTE_CHUNK;
+	return off >> s->remote.shift;
 }
 
 /* ---- generations ---- */
@@ -42,7 +42,7 @@ static uint64_t chunk_of(uint64_t off)
 /* Is all of [off, off + len) there? gen: of its chunks, LAYERS_GENERATIONS at most. */
 static bool present(const struct layers_source *s, uint64_t off, uint64_t len, uint32_t *gen)
 {
-	uint64_t first = chunk_of(off), last = chunk_of(off + len - 1);
+	uint64_t first = chunk_of(s, off), last = chunk_of(s, off + len - 1);
 	bool all = true;
 
 	for (uint64_t c = first; s->remote.generation && c <= last; c++) {
@@ -55,7 +55,7 @@ static bool present(const struct layers_source *s, uint64_t off, uint64_t len, u
 /* After the bytes were read. */
 static bool unchanged(const struct layers_source *s, uint64_t off, uint64_t len, const uint32_t *gen)
 {
-	uint64_t first = chunk_of(off), last = chunk_of(off + len - 1);
+	uint64_t first = chunk_of(s, off), last = chunk_of(s, off + len - 1);
 
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	for (uint64_t c = first; s->remote.generation && c <= last; c++)
@@ -66,7 +66,7 @@ static bool unchanged(const struct layers_source *s, uint64_t off, uint64_t len,
 
 static void want(struct block_layers *l, struct layers_source *s, uint64_t off, uint64_t len)
 {
-	for (uint64_t c = chunk_of(off); c <= chunk_of(off + len - 1); c++) {
+	for (uint64_t c = chunk_of(s, off); c <= chunk_of(s, off + len - 1); c++) {
 		uint8_t *asked = &s->asked[c / 8], bit = (uint8_t)(1u << c % 8);
 
 		if ((*asked & bit) || __atomic_load_n(&s->remote.generation[c], __ATOMIC_ACQUIRE))
@@ -307,7 +307,8 @@ static int64_t read_raw(struct block_layers *l, struct block_request *r, struct 
 	sub = layers_sub_get(l);
 	if (!sub)
 		return 0;
-	n = layers_take_iov(sub, r, MIN(MIN(len, (uint64_t)r->iov->iov_len), (uint64_t)BLOCK_REMOTE_CHUNK));
+	n = layers_take_iov(sub, r,
+			    MIN(MIN(len, (uint64_t)r->iov->iov_len), (uint64_t)(LAYERS_GENERATIONS - 1) << s->remote.shift));
 	sub->whole = sub->req.iov[0];
 	sub->parent = r;
 	sub->source = s;
@@ -327,7 +328,7 @@ int64_t layers_source_read(struct block_layers *l, struct block_request *r, stru
 
 static bool needs(const struct layers_sub *sub, uint64_t chunk)
 {
-	return chunk >= chunk_of(sub->range.off) && chunk <= chunk_of(sub->range.off + sub->range.len - 1);
+	return chunk >= chunk_of(sub->source, sub->range.off) && chunk <= chunk_of(sub->source, sub->range.off + sub->range.len - 1);
 }
 
 /* s NULL: whatever waits fails. */
@@ -389,7 +390,7 @@ static ssize_t read_at(void *ctx, void *buf, size_t n, uint64_t off)
 
 	while (done < n) {
 		uint64_t at = off + done;
-		size_t part = MIN(n - done, (size_t)(BLOCK_REMOTE_CHUNK - at % BLOCK_REMOTE_CHUNK));
+		size_t part = MIN(n - done, (size_t)(LAYERS_GENERATIONS - 1) << s->remote.shift);
 		uint32_t gen[LAYERS_GENERATIONS];
 		ssize_t got;
 
@@ -456,7 +457,10 @@ static int check_remote(const struct layers_source *s, const struct block_stack 
 {
 	if (!stack->remote_ops)
 		return err_set(err, -EINVAL, "%s: remote, and nobody fetches", name);
-	if (s->remote.chunks < s->size / BLOCK_REMOTE_CHUNK + (s->size % BLOCK_REMOTE_CHUNK != 0))
+	if (s->remote.shift < BLOCK_REMOTE_SHIFT_MIN || s->remote.shift > BLOCK_REMOTE_SHIFT_MAX)
+		return err_set(err, -EINVAL, "%s: chunks of 2^%u bytes; 2^%d to 2^%d are possible", name, s->remote.shift,
+			       BLOCK_REMOTE_SHIFT_MIN, BLOCK_REMOTE_SHIFT_MAX);
+	if (s->remote.chunks < (s->size >> s->remote.shift) + ((s->size & ((1ull << s->remote.shift) - 1)) != 0))
 		return err_set(err, -EINVAL, "%s: %" PRIu64 " generations are too few for its %" PRIu64 " bytes", name,
 			       s->remote.chunks, s->size);
 	return 0;
@@ -477,6 +481,8 @@ int layers_source_open(struct block_layers *l, const struct block_stack *stack, 
 	l->source[place] = s;
 	if (stack->remote)
 		s->remote = stack->remote[number == BLOCK_LAYER_BASE ? stack->nlayers : (int)number];
+	if (!s->remote.generation)
+		s->remote.shift = BLOCK_REMOTE_SHIFT_MAX; /* reads are cut by it */
 	if (s->remote.generation) {
 		l->slow.ops = stack->remote_ops;
 		l->slow.ops_ctx = stack->remote_ctx;

@@ -5,7 +5,7 @@
 #include "devices/backend/zfile.h"
 #include "tests/device/layers_fixture.h"
 
-enum { SIZE = 8 << 20, CHUNK = BLOCK_REMOTE_CHUNK, CHUNKS = 64 };
+enum { SIZE = 8 << 20, SHIFT = 18, CHUNK = 1 << SHIFT, CHUNKS = 64 };
 
 /* A fetcher that has the whole blob, gives a chunk when it is told to, and takes it away again. */
 struct remote {
@@ -170,7 +170,7 @@ static int try_open(struct fixture *f, int layer, bool remote, const char *aio, 
 		assert_true(f->r.size <= (uint64_t)CHUNKS * CHUNK);
 		f->r.cache = layer = file_new();
 		assert_int_equal(ftruncate(layer, (off_t)f->r.size), 0);
-		f->table[0] = (struct block_remote){ .generation = f->r.generation, .chunks = CHUNKS };
+		f->table[0] = (struct block_remote){ .generation = f->r.generation, .chunks = CHUNKS, .shift = SHIFT };
 		s.remote = f->table;
 		s.remote_ops = &remote_ops;
 		s.remote_ctx = &f->r;
@@ -444,7 +444,7 @@ static void too_few_generations_are_refused(void **state)
 	struct fixture *f = *state;
 	struct err err = ERR_INIT;
 	int layer = dup(f->raw);
-	struct block_remote few[2] = { { .generation = f->r.generation, .chunks = 1 } };
+	struct block_remote few[2] = { { .generation = f->r.generation, .chunks = 1, .shift = SHIFT } };
 	struct block_stack s = { .base_fd = -1, .layer_fd = &layer, .nlayers = 1, .top_data_fd = -1, .top_index_fd = -1,
 				 .remote = few, .remote_ops = &remote_ops, .remote_ctx = &f->r };
 	struct block_config c = { .backend = "layers", .ro = true, .size = SIZE, .depth = 64 };
