@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Documents of container images: see oci_manifest.h. */
+#include "host/oci_manifest.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/image.h"
+#include "lib/util.h"
+
+enum { PATH_TEXT_MAX = 4095, STRING_MAX = 32 << 10 };
+
+#define OVERLAYBD_TYPE "application/vnd.oci.image.layer.v1.overlaybd"
+
+/* ---- values ---- */
+
+int oci_digest_check(const char *text)
+{
+	return strncmp(text, "sha256:", 7) == 0 && strspn(text + 7, "0123456789abcdef") == 64 && text[71] == '\0' ? 0 : -EINVAL;
+}
+
+/* A string of at most `max` bytes without a zero in it; NULL when it is not there. */
+static int get_string(const json_t *o, const char *key, size_t max, const char **ret, struct err *err)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*ret = NULL;
+	if (v == NULL || json_is_null(v))
+		return 0;
+	if (!json_is_string(v) || json_string_length(v) > max || strlen(json_string_value(v)) != json_string_length(v))
+		return err_set(err, -EINVAL, "\"%s\" is not a string of at most %zu bytes", key, max);
+	*ret = json_string_value(v);
+	return 0;
+}
+
+static int copy_string(const json_t *o, const char *key, size_t max, char **ret, struct err *err)
+{
+	const char *s;
+	int r = get_string(o, key, max, &s, err);
+
+	if (r < 0 || s == NULL || *s == '\0')
+		return r;
+	*ret = strdup(s);
+	return *ret == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+static void free_strings(char **v)
+{
+	for (char **s = v; s != NULL && *s != NULL; s++)
+		free(*s);
+	free(v);
+}
+
+/* An array of strings; NULL when it is not there or empty. */
+static int copy_strings(const json_t *o, const char *key, size_t max, char ***ret, struct err *err)
+{
+	const json_t *v = json_object_get(o, key);
+	size_t n = json_array_size(v);
+
+	if (v == NULL || json_is_null(v) || (json_is_array(v) && n == 0))
+		return 0;
+	if (!json_is_array(v) || n > max)
+		return err_set(err, -EINVAL, "\"%s\" is not an array of at most %zu strings", key, max);
+	*ret = calloc(n + 1, sizeof(**ret));
+	if (*ret == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *e = json_array_get(v, i);
+
+		if (!json_is_string(e) || json_string_length(e) > STRING_MAX || strlen(json_string_value(e)) != json_string_length(e))
+			return err_set(err, -EINVAL, "\"%s\": entry %zu is not a string", key, i + 1);
+		(*ret)[i] = strdup(json_string_value(e));
+		if ((*ret)[i] == NULL)
+			return err_set(err, -ENOMEM, "no memory");
+	}
+	return 0;
+}
+
+static int get_short(const json_t *o, const char *key, size_t size, char *ret, struct err *err)
+{
+	const char *s;
+	int r = get_string(o, key, size - 1, &s, err);
+
+	if (r == 0 && s != NULL)
+		memcpy(ret, s, strlen(s) + 1);
+	return r;
+}
+
+static int get_platform(const json_t *o, struct oci_platform *p, struct err *err)
+{
+	int r;
+
+	if (o == NULL || json_is_null(o))
+		return 0;
+	if (!json_is_object(o))
+		return err_set(err, -EINVAL, "\"platform\" is not an object");
+	r = get_short(o, "os", sizeof(p->os), p->os, err);
+	if (r == 0)
+		r = get_short(o, "architecture", sizeof(p->arch), p->arch, err);
+	return r < 0 ? r : get_short(o, "variant", sizeof(p->variant), p->variant, err);
+}
+
+static enum oci_kind kind_of_type(const char *type)
+{
+	static const struct {
+		const char *type;
+		enum oci_kind kind;
+	} types[] = {
+		{ OCI_TYPE_INDEX, OCI_KIND_INDEX },
+		{ OCI_TYPE_DOCKER_LIST, OCI_KIND_INDEX },
+		{ OCI_TYPE_MANIFEST, OCI_KIND_MANIFEST },
+		{ OCI_TYPE_DOCKER_MANIFEST, OCI_KIND_MANIFEST },
+		{ OCI_TYPE_LAYER, OCI_KIND_TAR },
+		{ OCI_TYPE_LAYER "+gzip", OCI_KIND_TAR },
+		{ OCI_TYPE_LAYER "+zstd", OCI_KIND_TAR },
+		{ "application/vnd.oci.image.layer.nondistributable.v1.tar", OCI_KIND_TAR },
+		{ "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", OCI_KIND_TAR },
+		{ "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", OCI_KIND_TAR },
+		{ "application/vnd.docker.image.rootfs.diff.tar", OCI_KIND_TAR },
+		{ "application/vnd.docker.image.rootfs.diff.tar.gzip", OCI_KIND_TAR },
+		{ "application/vnd.docker.image.rootfs.diff.tar.zstd", OCI_KIND_TAR },
+		{ OVERLAYBD_TYPE, OCI_KIND_OVERLAYBD },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+		if (strcmp(type, types[i].type) == 0)
+			return types[i].kind;
+	return OCI_KIND_OTHER;
+}
+
+/* `what` begins messages. */
+static int get_descriptor(const json_t *o, const char *what, struct oci_descriptor *d, struct err *err)
+{
+	const json_t *size = json_object_get(o, "size"), *notes = json_object_get(o, "annotations");
+	const char *digest = NULL;
+	int r = 0;
+
+	if (!json_is_object(o))
+		return err_set(err, -EINVAL, "%s is not an object", what);
+	r = get_short(o, "mediaType", sizeof(d->type), d->type, err);
+	if (r == 0)
+		r = get_string(o, "digest", STRING_MAX, &digest, err);
+	if (r == 0 && (digest == NULL || oci_digest_check(digest) < 0))
+		r = err_set(err, -EINVAL, "\"digest\" is '%.100s', not sha256 and 64 digits", digest != NULL ? digest : "");
+	if (r == 0 && (!json_is_integer(size) || json_integer_value(size) < 0))
+		r = err_set(err, -EINVAL, "\"size\" is not a number of bytes");
+	if (r == 0 && notes != NULL && !json_is_null(notes) && !json_is_object(notes))
+		r = err_set(err, -EINVAL, "\"annotations\" is not an object");
+	if (r == 0)
+		r = get_platform(json_object_get(o, "platform"), &d->platform, err);
+	if (r == 0)
+		r = get_short(notes, OCI_REF_NAME, sizeof(d->ref), d->ref, err);
+	if (r < 0)
+		return err_prefix(err, "%s: ", what), r;
+	memcpy(d->digest, digest, sizeof(d->digest));
+	d->size = (uint64_t)json_integer_value(size);
+	d->kind = kind_of_type(d->type);
+	if (json_object_get(notes, OCI_OVERLAYBD_DIGEST) != NULL && d->kind != OCI_KIND_INDEX && d->kind != OCI_KIND_MANIFEST)
+		d->kind = OCI_KIND_OVERLAYBD;
+	return 0;
+}
+
+static int get_descriptors(const json_t *o, const char *key, const char *one, size_t max, struct oci_descriptor **ret,
+			   size_t *ret_n, struct err *err)
+{
+	const json_t *list = json_object_get(o, key);
+	size_t n = json_array_size(list);
+	char what[32];
+
+	if (!json_is_array(list) || n > max)
+		return err_set(err, -EINVAL, "\"%s\" is not an array of at most %zu descriptors", key, max);
+	*ret = calloc(n + 1, sizeof(**ret));
+	if (*ret == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	*ret_n = n;
+	for (size_t i = 0; i < n; i++) {
+		int r;
+
+		snprintf(what, sizeof(what), "%s %zu", one, i + 1);
+		r = get_descriptor(json_array_get(list, i), what, &(*ret)[i], err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* An object, or with `array` an array. NULL with the error set. */
+static json_t *load(const char *text, size_t len, bool array, struct err *err)
+{
+	json_error_t e;
+	json_t *o;
+
+	if (len > OCI_DOCUMENT_MAX) {
+		err_set(err, -EFBIG, "%zu bytes; at most %d are taken", len, OCI_DOCUMENT_MAX);
+		return NULL;
+	}
+	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
+	if (o == NULL) {
+		err_set(err, -EINVAL, "line %d: %s", e.line, e.text);
+		return NULL;
+	}
+	if (array ? json_is_array(o) : json_is_object(o))
+		return o;
+	err_set(err, -EINVAL, "not an %s", array ? "array" : "object");
+	json_decref(o);
+	return NULL;
+}
+
+enum oci_kind oci_document_kind(const char *text, size_t len)
+{
+	json_t *o = load(text, len, false, NULL);
+	const json_t *type = json_object_get(o, "mediaType");
+	enum oci_kind kind = json_is_string(type) ? kind_of_type(json_string_value(type)) : OCI_KIND_OTHER;
+
+	if (kind == OCI_KIND_OTHER && json_is_array(json_object_get(o, "manifests")))
+		kind = OCI_KIND_INDEX;
+	else if (kind == OCI_KIND_OTHER && json_is_array(json_object_get(o, "layers")))
+		kind = OCI_KIND_MANIFEST;
+	json_decref(o);
+	return kind == OCI_KIND_INDEX || kind == OCI_KIND_MANIFEST ? kind : OCI_KIND_OTHER;
+}
+
+/* ---- index ---- */
+
+int oci_index_parse(const char *text, size_t len, struct oci_index *ret, struct err *err)
+{
+	struct oci_index o = { 0 };
+	json_t *j = load(text, len, false, err);
+	int r = j == NULL ? -EINVAL : get_descriptors(j, "manifests", "manifest", OCI_INDEX_MAX, &o.entry, &o.n, err);
+
+	json_decref(j);
+	*ret = (struct oci_index){ 0 };
+	if (r < 0) {
+		oci_index_finish(&o);
+		return err_prefix(err, "index: "), r;
+	}
+	*ret = o;
+	return 0;
+}
+
+void oci_index_finish(struct oci_index *o)
+{
+	free(o->entry);
+	*o = (struct oci_index){ 0 };
+}
+
+int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *err)
+{
+	struct oci_platform p = { 0 };
+	char *const part[] = { p.os, p.arch, p.variant };
+	const char *s = text;
+
+	for (size_t i = 0; i < ARRAY_SIZE(part) && s != NULL; i++) {
+		size_t n = strcspn(s, "/");
+
+		if (n == 0 || n >= sizeof(p.os) || (i == 2 && s[n] != '\0'))
+			break;
+		memcpy(part[i], s, n);
+		s = s[n] == '\0' ? NULL : s + n + 1;
+	}
+	if (s != NULL || *p.arch == '\0')
+		return err_set(err, -EINVAL, "'%.80s' is no platform: it is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64", text);
+	*ret = p;
+	return 0;
+}
+
+bool oci_platform_fits(const struct oci_platform *wanted, const struct oci_platform *has)
+{
+	return strcmp(wanted->os, has->os) == 0 && strcmp(wanted->arch, has->arch) == 0 &&
+	       (*wanted->variant == '\0' || strcmp(wanted->variant, has->variant) == 0);
+}
+
+static bool may_be(const struct oci_descriptor *d, const char *ref)
+{
+	return (d->kind == OCI_KIND_INDEX || d->kind == OCI_KIND_MANIFEST || *d->type == '\0') &&
+	       (ref == NULL || strcmp(d->ref, ref) == 0);
+}
+
+/* For messages: platforms, or tags. */
+static void list_entries(const struct oci_index *o, bool tags, char *out, size_t len)
+{
+	size_t n = 0;
+
+	*out = '\0';
+	for (size_t i = 0; i < o->n && n < len; i++) {
+		const struct oci_descriptor *d = &o->entry[i];
+		const struct oci_platform *p = &d->platform;
+
+		if (tags ? *d->ref == '\0' : *p->os == '\0')
+			continue;
+		if (tags)
+			n += (size_t)snprintf(out + n, len - n, "%s%s", n > 0 ? ", " : "", d->ref);
+		else
+			n += (size_t)snprintf(out + n, len - n, "%s%s/%s%s%s", n > 0 ? ", " : "", p->os, p->arch,
+					      *p->variant != '\0' ? "/" : "", p->variant);
+	}
+	if (*out == '\0')
+		snprintf(out, len, "nothing with a name");
+}
+
+int oci_index_choose(const struct oci_index *o, const struct oci_platform *wanted, const char *ref,
+		     const struct oci_descriptor **ret, struct err *err)
+{
+	const struct oci_descriptor *found = NULL;
+	char list[200];
+
+	for (int pass = 0; pass < 2 && found == NULL; pass++) {
+		for (size_t i = 0; i < o->n; i++) {
+			const struct oci_descriptor *d = &o->entry[i];
+			bool said = *d->platform.os != '\0' || *d->platform.arch != '\0';
+
+			if (!may_be(d, ref) || said != (pass == 0) || (said && !oci_platform_fits(wanted, &d->platform)))
+				continue;
+			if (found == NULL) {
+				found = d;
+			} else if (strcmp(found->digest, d->digest) != 0 && (pass == 1 || strcmp(found->ref, d->ref) != 0)) {
+				list_entries(o, true, list, sizeof(list));
+				return err_set(err, -EINVAL, "index: there are several images: choose one by its tag with --tag (%s)", list);
+			}
+		}
+	}
+	if (found != NULL) {
+		*ret = found;
+		return 0;
+	}
+	list_entries(o, ref != NULL, list, sizeof(list));
+	if (ref != NULL)
+		return err_set(err, -ENOENT, "index: no image is tagged '%.80s' and for %s/%s; there are: %s", ref, wanted->os,
+			       wanted->arch, list);
+	return err_set(err, -ENOENT, "index: no image is for %s/%s%s%s; there are: %s", wanted->os, wanted->arch,
+		       *wanted->variant != '\0' ? "/" : "", wanted->variant, list);
+}
+
+/* ---- manifest ---- */
+
+int oci_manifest_parse(const char *text, size_t len, struct oci_manifest *ret, struct err *err)
+{
+	struct oci_manifest o = { 0 };
+	json_t *j = load(text, len, false, err);
+	int r = j == NULL ? -EINVAL : get_descriptor(json_object_get(j, "config"), "config", &o.config, err);
+
+	if (r == 0)
+		r = get_descriptors(j, "layers", "layer", OCI_LAYERS_MAX, &o.layer, &o.nlayers, err);
+	for (size_t i = 0; r == 0 && i < o.nlayers; i++)
+		if (o.layer[i].kind != OCI_KIND_TAR && o.layer[i].kind != OCI_KIND_OVERLAYBD)
+			r = err_set(err, -EINVAL, "layer %zu has the media type '%.80s', which is no layer of a file system", i + 1,
+				    o.layer[i].type);
+	if (r == 0 && o.nlayers == 0)
+		r = err_set(err, -EINVAL, "it has no layers");
+	json_decref(j);
+	*ret = (struct oci_manifest){ 0 };
+	if (r < 0) {
+		oci_manifest_finish(&o);
+		return err_prefix(err, "manifest: "), r;
+	}
+	*ret = o;
+	return 0;
+}
+
+void oci_manifest_finish(struct oci_manifest *o)
+{
+	free(o->layer);
+	*o = (struct oci_manifest){ 0 };
+}
+
+/* ---- config ---- */
+
+static int get_diff_ids(const json_t *o, struct oci_config *c, struct err *err)
+{
+	const json_t *rootfs = json_object_get(o, "rootfs"), *list = json_object_get(rootfs, "diff_ids");
+	size_t n = json_array_size(list);
+
+	if (!json_is_array(list) || n > OCI_LAYERS_MAX)
+		return err_set(err, -EINVAL, "\"rootfs\" has no \"diff_ids\", an array of at most %d digests", OCI_LAYERS_MAX);
+	c->diff_id = calloc(n + 1, sizeof(*c->diff_id));
+	if (c->diff_id == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	for (size_t i = 0; i < n; i++) {
+		const char *s = json_string_value(json_array_get(list, i));
+
+		if (s == NULL || oci_digest_check(s) < 0)
+			return err_set(err, -EINVAL, "\"diff_ids\": entry %zu is '%.100s', not sha256 and 64 digits", i + 1,
+				       s != NULL ? s : "");
+		memcpy(c->diff_id[i], s, sizeof(c->diff_id[i]));
+	}
+	c->ndiff_ids = n;
+	return 0;
+}
+
+static int get_config(const json_t *j, struct oci_config *c, struct err *err)
+{
+	const json_t *o = json_object_get(j, "config");
+	int r = get_platform(j, &c->platform, err);
+
+	if (r == 0 && o != NULL && !json_is_null(o) && !json_is_object(o))
+		r = err_set(err, -EINVAL, "\"config\" is not an object");
+	if (r == 0)
+		r = copy_strings(o, "Env", OCI_STRINGS_MAX, &c->env, err);
+	if (r == 0)
+		r = copy_strings(o, "Entrypoint", OCI_STRINGS_MAX, &c->entrypoint, err);
+	if (r == 0)
+		r = copy_strings(o, "Cmd", OCI_STRINGS_MAX, &c->cmd, err);
+	if (r == 0)
+		r = copy_string(o, "User", STRING_MAX, &c->user, err);
+	if (r == 0)
+		r = copy_string(o, "WorkingDir", STRING_MAX, &c->cwd, err);
+	return r < 0 ? r : get_diff_ids(j, c, err);
+}
+
+int oci_config_parse(const char *text, size_t len, struct oci_config *ret, struct err *err)
+{
+	struct oci_config o = { 0 };
+	json_t *j = load(text, len, false, err);
+	int r = j == NULL ? -EINVAL : get_config(j, &o, err);
+
+	json_decref(j);
+	*ret = (struct oci_config){ 0 };
+	if (r < 0) {
+		oci_config_finish(&o);
+		return err_prefix(err, "config: "), r;
+	}
+	*ret = o;
+	return 0;
+}
+
+void oci_config_finish(struct oci_config *o)
+{
+	free_strings(o->env);
+	free_strings(o->entrypoint);
+	free_strings(o->cmd);
+	free(o->user);
+	free(o->cwd);
+	free(o->diff_id);
+	*o = (struct oci_config){ 0 };
+}
+
+static size_t count(char *const *v)
+{
+	size_t n = 0;
+
+	while (v != NULL && v[n] != NULL)
+		n++;
+	return n;
+}
+
+int oci_config_command(const struct oci_config *o, char ***ret)
+{
+	size_t n = 0, total = count(o->entrypoint) + count(o->cmd);
+	char **v = total == 0 ? NULL : calloc(total + 1, sizeof(*v));
+
+	*ret = NULL;
+	if (v == NULL)
+		return total == 0 ? 0 : -ENOMEM;
+	for (char **s = o->entrypoint; s != NULL && *s != NULL; s++)
+		v[n++] = strdup(*s);
+	for (char **s = o->cmd; s != NULL && *s != NULL; s++)
+		v[n++] = strdup(*s);
+	for (size_t i = 0; i < total; i++) {
+		if (v[i] != NULL)
+			continue;
+		for (size_t k = 0; k < total; k++)
+			free(v[k]);
+		free(v);
+		return -ENOMEM;
+	}
+	*ret = v;
+	return 0;
+}
+
+int oci_config_apply(struct oci_config *o, struct image *image, struct err *err)
+{
+	char **cmd;
+
+	if (count(o->env) > IMAGE_ENV_MAX || count(o->entrypoint) + count(o->cmd) > IMAGE_ENV_MAX)
+		return err_set(err, -E2BIG, "config: Env has %zu and the command %zu entries; at most %d are taken", count(o->env),
+			       count(o->entrypoint) + count(o->cmd), IMAGE_ENV_MAX);
+	if (oci_config_command(o, &cmd) < 0)
+		return err_set(err, -ENOMEM, "config: no memory");
+	free_strings(image->env);
+	free_strings(image->cmd);
+	free(image->cwd);
+	free(image->user);
+	image->env = o->env;
+	image->cmd = cmd;
+	image->cwd = o->cwd;
+	image->user = o->user;
+	o->env = NULL;
+	o->cwd = o->user = NULL;
+	return 0;
+}
+
+/* ---- docker save ---- */
+
+static bool is_path(const char *s)
+{
+	if (*s == '\0' || *s == '/')
+		return false;
+	for (const char *p = s; p != NULL; p = strchr(p, '/')) {
+		p += *p == '/';
+		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
+			return false;
+	}
+	return true;
+}
+
+static int get_saved(const json_t *o, struct oci_docker_image *image, struct err *err)
+{
+	const char *tag = json_string_value(json_array_get(json_object_get(o, "RepoTags"), 0));
+	int r = copy_string(o, "Config", PATH_TEXT_MAX, &image->config, err);
+
+	if (r == 0)
+		r = copy_strings(o, "Layers", OCI_LAYERS_MAX, &image->layer, err);
+	if (r < 0)
+		return r;
+	image->nlayers = count(image->layer);
+	if (image->config == NULL || image->nlayers == 0)
+		return err_set(err, -EINVAL, "it lacks \"Config\" or \"Layers\"");
+	if (!is_path(image->config))
+		return err_set(err, -EINVAL, "\"Config\" is '%.100s', no path in the archive", image->config);
+	for (size_t i = 0; i < image->nlayers; i++)
+		if (!is_path(image->layer[i]))
+			return err_set(err, -EINVAL, "layer %zu is '%.100s', no path in the archive", i + 1, image->layer[i]);
+	if (tag == NULL || strlen(tag) > OCI_NAME_MAX)
+		return 0;
+	image->tag = strdup(tag);
+	return image->tag == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
+}
+
+int oci_docker_save_parse(const char *text, size_t len, struct oci_docker_save *ret, struct err *err)
+{
+	struct oci_docker_save o = { 0 };
+	json_t *j = load(text, len, true, err);
+	size_t n = json_array_size(j);
+	int r = j == NULL ? -EINVAL : 0;
+
+	if (r == 0 && (n == 0 || n > OCI_INDEX_MAX))
+		r = err_set(err, -EINVAL, "%zu images; it has 1 to %d", n, OCI_INDEX_MAX);
+	if (r == 0) {
+		o.image = calloc(n, sizeof(*o.image));
+		o.n = o.image == NULL ? 0 : n;
+		r = o.image == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
+	}
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = get_saved(json_array_get(j, i), &o.image[i], err);
+		if (r < 0)
+			err_prefix(err, "image %zu: ", i + 1);
+	}
+	json_decref(j);
+	*ret = (struct oci_docker_save){ 0 };
+	if (r < 0) {
+		oci_docker_save_finish(&o);
+		return err_prefix(err, "manifest.json: "), r;
+	}
+	*ret = o;
+	return 0;
+}
+
+void oci_docker_save_finish(struct oci_docker_save *o)
+{
+	for (size_t i = 0; i < o->n; i++) {
+		free(o->image[i].config);
+		free(o->image[i].tag);
+		free_strings(o->image[i].layer);
+	}
+	free(o->image);
+	*o = (struct oci_docker_save){ 0 };
+}
