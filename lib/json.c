@@ -248,7 +248,7 @@ static const char *read_word(struct json *j, const char *word)
 
 static enum json_token_type open_container(struct json *j, struct json_token *t, bool object)
 {
-	if (j->depth == JSON_DEPTH_MAX)
+	if (j->depth >= JSON_DEPTH_MAX)
 		return fail(j, t, "nested too deep");
 	j->pos++;
 	j->objects &= ~(1u << j->depth);

@@ -322,7 +322,7 @@ static int special_header(struct tar_reader *r, const struct ustar *h, struct er
 
 	if (parse_number(h->size, sizeof(h->size), &size) < 0 || size < 0)
 		return err_set(err, -EINVAL, "tar: malformed size of an extended header");
-	r->special = h->typeflag;
+	r->special = (unsigned char)h->typeflag;
 	r->left = (uint64_t)size;
 	r->padding = padding_of(r->left);
 	r->have = 0;

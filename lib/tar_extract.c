@@ -237,7 +237,7 @@ static int on_entry(void *arg, const struct tar_entry *e, struct err *err)
 {
 	struct tar_extract *x = arg;
 	_cleanup_close_ int link_parent = -1;
-	const char *link_base = NULL;
+	const char *link_base = "";
 	int rc;
 
 	x->e = *e;

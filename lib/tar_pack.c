@@ -144,7 +144,7 @@ static int enter_file(struct tar_pack *p, int fd, struct stat *st, struct err *e
 	p->file = fd;
 	p->spooled = st->st_size == 0 || kernel_fs(fd);
 	if (p->spooled) {
-		int copy;
+		int copy = -1;
 		ssize_t n = spool(p, fd, &copy, err);
 
 		if (n < 0)

@@ -51,9 +51,9 @@ if [ "${1:-}" = --work ]; then
 	exit 0
 fi
 
-if ! "$coffer" image ls --json | grep -q '"debian"'; then
+if ! "$coffer" image show debian >/dev/null 2>&1; then
 	echo "building the debian image, once"
-	"$coffer" image build debian
+	"$coffer" image build debian --replace
 fi
 # What takes no VM is made here, so that it is there the next time, in the lab too.
 "$coffer" run --prepare

@@ -37,16 +37,16 @@ enum { MAX_INSNS = 4096, SYSCALL_NAMES = 512 };
 #define SELF SECCOMP_SELF_MAGIC
 
 struct rule {
-	enum role role;
 	const char *name;
+	enum role role;
 	int arg;       /* -1: no condition */
 	int clear;     /* bits must be clear rather than equal */
 	uint32_t value;
 };
 
-#define RULE(r, n) { ROLE_##r, #n, -1, 0, 0 },
-#define RULE_EQ(r, n, a, v) { ROLE_##r, #n, a, 0, (uint32_t)(v) },
-#define RULE_CLEAR(r, n, a, v) { ROLE_##r, #n, a, 1, (uint32_t)(v) },
+#define RULE(r, n) { #n, ROLE_##r, -1, 0, 0 },
+#define RULE_EQ(r, n, a, v) { #n, ROLE_##r, a, 0, (uint32_t)(v) },
+#define RULE_CLEAR(r, n, a, v) { #n, ROLE_##r, a, 1, (uint32_t)(v) },
 static const struct rule rules[] = {
 #include "seccomp_rules.inc"
 };
