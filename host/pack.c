@@ -293,6 +293,8 @@ int pack_vm(struct vm_handle *vm, struct pack *p, struct err *err)
 	_cleanup_close_ int lock = -1, held = -1;
 	int r = check_free(p->to, p->replace, err);
 
+	if (r == 0 && p->compress)
+		r = err_set(err, -ENOTSUP, "--compress: layers of images cannot be compressed yet: leave it out");
 	if (r == 0)
 		r = check_root(vm, p->signal_fd, err);
 	if (r < 0)

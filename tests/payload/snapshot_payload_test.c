@@ -356,8 +356,11 @@ static void new_pair(const struct fixture *f, const char *name, int fd[2])
 
 	for (int i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%s.%d", f->work, name, i);
-		fd[i] = open(path, O_RDWR | O_CREAT | O_EXCL, 0600); /* inherited by the monitor */
-		assert_true(fd[i] >= 0);
+		int low = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+		fd[i] = fcntl(low, F_DUPFD, 20); /* inherited by the monitor, which has others below */
+		assert_true(fd[i] >= 20);
+		close(low);
 	}
 	if (lsmt_create(fd[0], fd[1], MIB(1), NULL, NULL, &err) < 0)
 		fail_msg("%s", err.text);
