@@ -30,9 +30,11 @@ static int insert_each(void *arg, const struct lsmt_seg *s)
 
 void image_disk_close(struct image_disk *d)
 {
-	for (size_t k = 0; k < d->nfds; k++)
-		fd_close(d->fd[k]);
-	free(d->fd);
+	for (size_t k = 0; k < d->nlayers; k++) {
+		layer_file_close(d->layer[k].file);
+		fd_close(d->layer[k].fd);
+	}
+	free(d->layer);
 	fd_close(d->base_fd);
 	lsmt_index_finish(&d->index);
 	*d = IMAGE_DISK_NONE;
@@ -61,15 +63,19 @@ static int open_layers(struct image_disk *d, const struct image *image, struct l
 			continue;
 		}
 		layer_text(image, k, name);
-		d->fd[d->nfds] = fd;
-		r = lsmt_sealed_open(fd, name, &sealed[d->nfds++], err);
+		struct image_disk_layer *layer = &d->layer[d->nlayers];
+		struct lsmt_sealed *s = &sealed[d->nlayers++];
+
+		layer->fd = fd;
+		r = layer_file_open(fd, name, &layer->file, err);
+		if (r == 0)
+			r = lsmt_sealed_open_bytes(&layer->file->bytes, name, s, err);
 		if (r < 0)
 			return r;
-		if (sealed[d->nfds - 1].head.virtual_size > d->size)
+		if (s->head.virtual_size > d->size)
 			return err_set(err, -EINVAL, "%s is for a disk of %llu bytes, the image has only %llu", name,
-				       (unsigned long long)sealed[d->nfds - 1].head.virtual_size,
-				       (unsigned long long)d->size);
-		entries += sealed[d->nfds - 1].head.index_entries;
+				       (unsigned long long)s->head.virtual_size, (unsigned long long)d->size);
+		entries += s->head.index_entries;
 	}
 	return lsmt_index_init(&d->index, 2 * entries + 1, err);
 }
@@ -80,17 +86,17 @@ static int load(struct image_disk *d, const struct image *image, struct err *err
 	_cleanup_free_ uint8_t *buf = malloc((size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES);
 	int r;
 
-	d->fd = calloc(image->nlayers + 1, sizeof(*d->fd));
-	if (sealed == NULL || buf == NULL || d->fd == NULL)
+	d->layer = calloc(image->nlayers + 1, sizeof(*d->layer));
+	if (sealed == NULL || buf == NULL || d->layer == NULL)
 		return err_set(err, -ENOMEM, "image '%s': no memory", image->name);
 	r = open_layers(d, image, sealed, err);
-	for (size_t k = 0; k < d->nfds && r == 0; k++) {
+	for (size_t k = 0; k < d->nlayers && r == 0; k++) {
 		struct load l = { &d->index, (uint8_t)k };
 		char name[IMAGE_NAME_MAX + 64];
 		int64_t n;
 
-		layer_text(image, image->nlayers - d->nfds + k, name);
-		n = lsmt_sealed_walk(d->fd[k], name, &sealed[k], buf, insert_each, &l, err);
+		layer_text(image, image->nlayers - d->nlayers + k, name);
+		n = lsmt_sealed_walk_bytes(&d->layer[k].file->bytes, name, &sealed[k], buf, insert_each, &l, err);
 		r = n < 0 ? (int)n : 0;
 	}
 	return r;
@@ -150,7 +156,7 @@ int image_disk_read(const struct image_disk *d, void *buf, size_t n, uint64_t of
 		} else if (s.zeroed) {
 			memset(p, 0, part);
 		} else {
-			ssize_t got = fd_pread_full(d->fd[s.tag], p, part, (off_t)(s.moffset * SECTOR + skip));
+			ssize_t got = layer_file_read(d->layer[s.tag].file, p, part, s.moffset * SECTOR + skip);
 
 			r = got < 0 ? (int)got : (size_t)got != part ? -EIO : 0;
 		}

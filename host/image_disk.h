@@ -10,14 +10,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "devices/backend/layer_file.h"
 #include "devices/backend/lsmt_index.h"
 #include "host/image.h"
 #include "lib/err.h"
 
+/* Its descriptor, and the layer in it, whether compressed or not. */
+struct image_disk_layer {
+	int fd;
+	struct layer_file *file;
+};
+
 struct image_disk {
 	struct lsmt_index index;
-	int *fd;            /* of the layers, lowest first; a raw lowest one is base_fd instead */
-	size_t nfds;
+	struct image_disk_layer *layer; /* lowest first; a raw lowest one is base_fd instead */
+	size_t nlayers;
 	int base_fd;        /* -1: none */
 	uint64_t base_size;
 	uint64_t size;

@@ -21,6 +21,7 @@ struct lsmt_info {
 	uint64_t virtual_size; /* bytes */
 	uint64_t entries;      /* of the index */
 	uint64_t file_size;
+	bool compressed;       /* in a ZFile */
 	char uuid[LSMT_UUID_LEN + 1], parent_uuid[LSMT_UUID_LEN + 1]; /* "" : none */
 	uint64_t index_hash;   /* XXH3-64 of header block, index and trailer block: what of it is read at every start */
 };
@@ -28,7 +29,8 @@ struct lsmt_info {
 /* Make an empty pair in two empty files. uuid: 36 characters, or NULL: a random one. */
 int lsmt_create(int data_fd, int index_fd, uint64_t virtual_size, const char *uuid, const char *parent_uuid,
 		struct err *err);
-/* Read and check header, trailer and index of a sealed layer; `name` is for messages. */
+/* Read and check header, trailer and index of a sealed layer, plain, in a ZFile or wrapped in a tar (layer_file.c); `name`
+ * is for messages. */
 int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err);
 /* A sealed layer from the nonzero content of a raw file (holes are skipped). */
 int lsmt_pack_raw(int raw_fd, uint64_t size, int out_fd, const char *uuid, struct err *err);

@@ -17,8 +17,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include "devices/backend/lsmt_format.h"
 #include "lib/fd.h"
@@ -150,59 +148,6 @@ int64_t lsmt_sealed_walk_bytes(const struct lsmt_bytes *b, const char *name, con
 		done += n;
 	}
 	return count;
-}
-
-static int hash_range(int fd, XXH3_state_t *x, uint64_t off, uint64_t n, uint8_t *buf, size_t room, const char *name,
-		      struct err *err)
-{
-	while (n) {
-		size_t part = MIN(n, (uint64_t)room);
-		ssize_t got = fd_pread_full(fd, buf, part, (off_t)off);
-
-		if (got != (ssize_t)part)
-			return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read %zu bytes at %" PRIu64, name, part,
-					 off);
-		XXH3_64bits_update(x, buf, part);
-		off += part;
-		n -= part;
-	}
-	return 0;
-}
-
-int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err)
-{
-	size_t room = (size_t)LSMT_READ_ENTRIES * LSMT_ENTRY_BYTES;
-	_cleanup_free_ uint8_t *buf = malloc(room);
-	struct lsmt_sealed l = { 0 };
-	XXH3_state_t x;
-	int64_t n;
-	int r = lsmt_sealed_open(fd, name, &l, err);
-
-	if (r < 0)
-		return r;
-	if (!buf)
-		return err_errno(err, -ENOMEM, "%s", name);
-	n = lsmt_sealed_walk(fd, name, &l, buf, NULL, NULL, err);
-	if (n < 0)
-		return (int)n;
-	XXH3_64bits_reset(&x);
-	r = hash_range(fd, &x, 0, LSMT_BLOCK, buf, room, name, err);
-	if (r == 0)
-		r = hash_range(fd, &x, l.head.index_offset, l.head.index_entries * LSMT_ENTRY_BYTES, buf, room, name,
-			       err);
-	if (r == 0)
-		r = hash_range(fd, &x, l.file_size - LSMT_BLOCK, LSMT_BLOCK, buf, room, name, err);
-	if (r < 0)
-		return r;
-	*ret = (struct lsmt_info){
-		.virtual_size = l.head.virtual_size,
-		.entries = (uint64_t)n,
-		.file_size = l.file_size,
-		.index_hash = XXH3_64bits_digest(&x),
-	};
-	memcpy(ret->uuid, l.head.uuid, sizeof(ret->uuid));
-	memcpy(ret->parent_uuid, l.head.parent_uuid, sizeof(ret->parent_uuid));
-	return 0;
 }
 
 /* The two headers, and whether they are of one pair. */

@@ -16,11 +16,13 @@
 #include <cmocka.h>
 
 #include "devices/backend/lsmt.h"
+#include "devices/backend/zfile.h"
 #include "host/file.h"
 #include "host/image_disk.h"
 #include "host/image_export.h"
 #include "host/image_store.h"
 #include "lib/fd.h"
+#include "lib/tar.h"
 #include "lib/util.h"
 
 enum { SIZE = 1 << 20 };
@@ -31,6 +33,8 @@ struct fixture {
 	struct image_draft draft;
 	struct image image;
 	uint8_t *expected; /* SIZE bytes */
+	bool wrapped;      /* layers are put into ZFiles, every other one into a tar besides */
+	unsigned nwrapped;
 	struct err err;
 };
 
@@ -67,6 +71,46 @@ struct part {
 	uint8_t fill;
 };
 
+/* The layer in `fd` as a ZFile, in a tar if `tar`, in its place. What is asked of it stays the same. */
+static void wrap(struct fixture *f, int fd, enum zfile_algo algo, bool tar)
+{
+	_cleanup_close_ int out = openat(f->draft.fd, "wrapped", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	_cleanup_free_ struct tar_entry *e = calloc(1, sizeof(*e));
+	_cleanup_free_ uint8_t *buf = malloc(SIZE * 2), *head = malloc(TAR_HEADER_MAX);
+	const struct zfile_options options = { .algo = algo, .block_size = 4096, .threads = 1 };
+	struct lsmt_info before, after;
+	struct zfile_writer *w;
+	uint64_t size;
+
+	assert_int_equal(lsmt_inspect(fd, "layer", &before, &f->err), 0);
+	assert_false(before.compressed);
+	ssize_t n = fd_pread_full(fd, buf, SIZE * 2, 0);
+
+	assert_int_equal(zfile_writer_open(&options, zfile_write_fd, (void *)(intptr_t)out, &w, &f->err), 0);
+	assert_int_equal(zfile_writer_write(w, buf, (size_t)n, &f->err), 0);
+	assert_int_equal(zfile_writer_finish(w, &size, &f->err), 0);
+	zfile_writer_free(w);
+	assert_int_equal(fd_pread_full(out, buf, SIZE * 2, 0), size);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	e->type = TAR_FILE;
+	e->size = (int64_t)size;
+	strcpy(e->name, "overlaybd.commit");
+	n = tar ? tar_header_make(e, head, TAR_HEADER_MAX) : 0;
+	assert_true(n >= 0);
+	assert_int_equal(fd_pwrite_full(fd, head, (size_t)n, 0), 0);
+	assert_int_equal(fd_pwrite_full(fd, buf, size, n), 0);
+	if (tar)
+		assert_int_equal(ftruncate(fd, ALIGN_UP(n + (off_t)size, (off_t)TAR_BLOCK) + 2 * TAR_BLOCK), 0);
+	if (lsmt_inspect(fd, "layer", &after, &f->err) < 0)
+		fail_msg("%s", f->err.text);
+	assert_true(after.compressed);
+	assert_int_equal(after.virtual_size, before.virtual_size);
+	assert_int_equal(after.entries, before.entries);
+	assert_int_equal(after.index_hash, before.index_hash);
+	assert_string_equal(after.uuid, before.uuid);
+	assert_int_equal(after.file_size, lseek(fd, 0, SEEK_END));
+}
+
 /* One more layer with these parts; for a raw one the file has `raw_size` bytes. */
 static void add(struct fixture *f, const struct part *part, size_t n, uint64_t raw_size)
 {
@@ -82,6 +126,10 @@ static void add(struct fixture *f, const struct part *part, size_t n, uint64_t r
 	}
 	if (!raw_size)
 		assert_int_equal(lsmt_pack_raw(raw, SIZE, layer, NULL, &f->err), 0);
+	if (!raw_size && f->wrapped) {
+		wrap(f, layer, f->nwrapped % 2 ? ZFILE_LZ4 : ZFILE_ZSTD, f->nwrapped % 2);
+		f->nwrapped++;
+	}
 	assert_int_equal(image_layer_measure(raw_size ? raw : layer, "layer", raw_size > 0, &facts, NULL, NULL, &f->err), 0);
 	r = image_draft_add_layer(&f->draft, raw_size ? raw : layer, raw_size ? "raw" : "layer", &facts, &f->err);
 	if (r < 0)
@@ -133,6 +181,16 @@ static void upper_layers_cover_lower_ones(void **state)
 {
 	make_stack(*state, false);
 	check_reads(*state);
+}
+
+static void compressed_and_wrapped_layers_read_the_same(void **state)
+{
+	struct fixture *f = *state;
+
+	f->wrapped = true;
+	make_stack(f, true);
+	assert_int_equal(f->nwrapped, 2);
+	check_reads(f);
 }
 
 static void raw_layer_may_be_shorter_than_the_disk(void **state)
@@ -253,6 +311,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(upper_layers_cover_lower_ones),
+		TEST(compressed_and_wrapped_layers_read_the_same),
 		TEST(raw_layer_may_be_shorter_than_the_disk),
 		TEST(file_given_as_a_path_is_a_disk),
 		TEST(data_are_found_between_holes),
