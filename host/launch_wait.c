@@ -33,6 +33,7 @@
 #include "lib/util.h"
 
 enum { END_WAIT_MS = 2000 };
+enum { CLOCK_LATE_NS = 5000000, CLOCK_AGAIN = 3 };
 
 /* ---- why it did not come up ---- */
 
@@ -154,30 +155,47 @@ static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
 	fputc('"', f);
 }
 
-static char *configure_request(const struct launch *l, bool env, size_t *ret_len)
+/* What a request tells the guest. */
+enum told { TELL_CLOCK, TELL_IDENTITY, TELL_ENV }; /* each with what is before it */
+
+static void put_identity(FILE *f, const struct launch *l, const uint8_t random[80])
+{
+	char host[VMDIR_ID_MAX + 1];
+
+	vmargs_hostname(l->dir.id, host, sizeof(host));
+	fprintf(f, ",\"hostname\":\"%s\"", host);
+	put_hex(f, "entropy", random, 64);
+	if (l->image_fd >= 0 || l->has_root) /* the initramfs has no /etc */
+		put_hex(f, "machine_id", random + 64, 16);
+}
+
+static void put_env(FILE *f, const struct launch *l)
+{
+	fputs(",\"env\":[", f);
+	for (size_t i = 0, n = 0; l->image.env && l->image.env[i]; i++)
+		if (strchr(l->image.env[i], '=')) {
+			fputs(n++ ? "," : "", f);
+			agent_put_string(f, l->image.env[i]);
+		}
+	fputs("]", f);
+}
+
+static char *configure_request(const struct launch *l, enum told tell, size_t *ret_len)
 {
 	uint8_t random[80];
-	char host[VMDIR_ID_MAX + 1], *text = NULL;
+	char *text = NULL;
 	struct timespec now;
 	FILE *f = getrandom(random, sizeof(random), 0) == sizeof(random) ? open_memstream(&text, ret_len) : NULL;
 
 	if (!f)
 		return NULL;
-	vmargs_hostname(l->dir.id, host, sizeof(host));
 	clock_gettime(CLOCK_REALTIME, &now);
-	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld,\"hostname\":\"%s\"",
-		(long long)now.tv_sec * 1000000000 + now.tv_nsec, host);
-	put_hex(f, "entropy", random, 64);
-	if (l->image_fd >= 0 || l->has_root) /* the initramfs has no /etc */
-		put_hex(f, "machine_id", random + 64, 16);
-	if (env)
-		fputs(",\"env\":[", f);
-	for (size_t i = 0, n = 0; env && l->image.env && l->image.env[i]; i++)
-		if (strchr(l->image.env[i], '=')) {
-			fputs(n++ ? "," : "", f);
-			agent_put_string(f, l->image.env[i]);
-		}
-	fputs(env ? "]}" : "}", f);
+	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+	if (tell >= TELL_IDENTITY)
+		put_identity(f, l, random);
+	if (tell >= TELL_ENV)
+		put_env(f, l);
+	fputs("}", f);
 	if (fclose(f) != 0) {
 		free(text);
 		return NULL;
@@ -185,7 +203,8 @@ static char *configure_request(const struct launch *l, bool env, size_t *ret_len
 	return text;
 }
 
-int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err)
+/* *ret_ns: from the making of the request to its answer. */
+static int configure(struct launch *l, enum told tell, int signal_fd, uint64_t deadline_ms, uint64_t *ret_ns, struct err *err)
 {
 	struct agent_conn *c;
 	struct agent_line line;
@@ -194,14 +213,28 @@ int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadlin
 
 	if (r == 0) {
 		/* Made when it can be sent: it has the time in it. */
-		_cleanup_free_ char *request = configure_request(l, env, &len);
+		uint64_t begin = loop_now_ns();
+		_cleanup_free_ char *request = configure_request(l, tell, &len);
 
 		r = request ? agent_request(c, request, len, deadline_ms, &line, err) : err_set(err, -ENOMEM, "out of memory");
+		*ret_ns = loop_now_ns() - begin;
 		l->signal = c->signal;
 		agent_close(c);
 	}
 	if (r < 0)
 		err_prefix(err, "configure the guest: ");
+	return r;
+}
+
+/* The guest's clock is late by the way of the request, which is no longer than the answer took: where that is too long, as in a
+ * guest that has yet to fetch its memory, the time is told again. */
+int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err)
+{
+	uint64_t took = 0;
+	int r = configure(l, env ? TELL_ENV : TELL_IDENTITY, signal_fd, deadline_ms, &took, err);
+
+	for (int i = 0; r == 0 && took > CLOCK_LATE_NS && i < CLOCK_AGAIN; i++)
+		r = configure(l, TELL_CLOCK, signal_fd, deadline_ms, &took, err);
 	return r;
 }
 

@@ -103,6 +103,8 @@ static void serve_agent(int listener)
 		dprintf(conn, "OK 7\n");
 		read_line(conn, line, sizeof(line));
 		note("configured", "%s\n", line);
+		if (getenv("AGENT_SLOW") && connections <= 1 + atoi(getenv("AGENT_SLOW")))
+			usleep(20000);
 		dprintf(conn, "{\"ok\":true}\n");
 	}
 	close(conn);
@@ -151,6 +153,7 @@ static int set_up(void **s)
 	setenv("COFFER_VMM", "/proc/self/exe", 1);
 	unsetenv("RESTORE_FAILS");
 	unsetenv("MONITOR_FAILS");
+	unsetenv("AGENT_SLOW");
 	return 0;
 }
 
@@ -287,6 +290,43 @@ static void the_agent_is_told_until_it_answers(void **s)
 	assert_non_null(strstr(text, "\"entropy\":\""));
 	assert_non_null(strstr(text, "\"clock_ns\":"));
 	assert_null(strstr(text, "\"env\""));
+	launch_end(&l, false, NULL);
+}
+
+static void a_clock_that_was_told_slowly_is_told_again(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct launch l;
+	long long first, again;
+
+	(void)s;
+	setenv("AGENT_SLOW", "1", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	const char *text = text_of(&l, "configured"), *line = strchr(text, '\n');
+
+	assert_int_equal(sscanf(text, "{\"op\":\"configure\",\"clock_ns\":%lld,", &first), 1);
+	assert_non_null(line);
+	assert_int_equal(sscanf(line, "\n{\"op\":\"configure\",\"clock_ns\":%lld}\n", &again), 1);
+	assert_true(again > first);
+	launch_end(&l, false, NULL);
+}
+
+static void a_guest_that_is_always_slow_is_told_the_clock_four_times(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct launch l;
+	int lines = 0;
+
+	(void)s;
+	setenv("AGENT_SLOW", "99", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	for (const char *p = text_of(&l, "configured"); (p = strchr(p, '\n')); p++)
+		lines++;
+	assert_int_equal(lines, 4);
 	launch_end(&l, false, NULL);
 }
 
@@ -561,6 +601,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(a_vm_gets_its_name_its_disks_and_its_memory),
 		T(the_agent_is_told_until_it_answers),
+		T(a_clock_that_was_told_slowly_is_told_again),
+		T(a_guest_that_is_always_slow_is_told_the_clock_four_times),
 		T(a_paused_one_settles_when_it_is_resumed),
 		T(two_of_one_name_are_refused),
 		T(what_the_monitor_says_about_damage_is_passed_on),
