@@ -189,10 +189,10 @@ void monitor_end(struct monitor *m)
 		kill(m->pid, SIGKILL);
 		monitor_wait(m);
 	}
-	m->console = fd_close(m->console);
-	m->control = fd_close(m->control);
 	if (!m->dir[0])
 		return;
+	m->console = fd_close(m->console);
+	m->control = fd_close(m->control);
 	snprintf(command, sizeof(command), "rm -rf %s", m->dir);
 	assert_int_equal(system(command), 0);
 	m->dir[0] = 0;

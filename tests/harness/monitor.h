@@ -36,5 +36,5 @@ int monitor_request(struct monitor *m, enum control_op op, const uint64_t arg[4]
 /* The next reply to it: after a stage of a snapshot. Its status. */
 int monitor_reply(struct monitor *m, struct control_reply *ret);
 void monitor_hear(struct monitor *m, char want); /* until the guest says that; another byte fails the test */
-void monitor_end(struct monitor *m);             /* kill, wait, remove the directory; accepts an ended one */
+void monitor_end(struct monitor *m);             /* kill, wait, remove the directory; accepts an ended and a zeroed one */
 int monitor_wait(struct monitor *m);             /* until it ends by itself */
