@@ -117,6 +117,7 @@ static const struct verb verbs[] = {
 	{ "diff", "image diff", cmd_image_diff },
 	{ "verify", "image verify", cmd_image_verify },
 	{ "export", "image export", cmd_image_export },
+	{ "pull", "image pull", cmd_image_pull },
 	{ "rm", "image rm", rm },
 	{ "prune", "image prune", cmd_image_prune },
 };
@@ -135,6 +136,7 @@ static const struct cmd_help image_help = {
 		 "image diff A B [--json]\n"
 		 "image verify [NAME...]\n"
 		 "image export NAME -o FILE|- [--format FORMAT]\n"
+		 "image pull URL [OPTIONS]\n"
 		 "image rm NAME...\n"
 		 "image prune [--dry-run]",
 	.summary = "build, look at and remove root disk images",

@@ -16,6 +16,7 @@ int cmd_image_tree(int argc, char **argv);
 int cmd_image_diff(int argc, char **argv);
 int cmd_image_verify(int argc, char **argv);
 int cmd_image_export(int argc, char **argv);
+int cmd_image_pull(int argc, char **argv);
 int cmd_image_prune(int argc, char **argv);
 
 /* Text of a manifest or a file name, for a terminal. */

@@ -91,13 +91,17 @@ void image_finish(struct image *image)
 
 /* ---- resolving ---- */
 
-/* Which file system a disk has, by the magic numbers at their places. */
 static enum image_format sniff(int fd)
 {
-	uint8_t block[2048];
+	uint8_t block[IMAGE_SNIFF];
 
 	if (fd_pread_full(fd, block, sizeof(block), 0) != (ssize_t)sizeof(block))
 		return IMAGE_FORMAT_UNKNOWN;
+	return image_format_sniff(block);
+}
+
+enum image_format image_format_sniff(const uint8_t *block)
+{
 	if (block[1080] == 0x53 && block[1081] == 0xef) /* ext2 superblock at 1024, s_magic at 56 */
 		return IMAGE_FORMAT_EXT4;
 	if (memcmp(block + 1024, "\xe2\xe1\xf5\xe0", 4) == 0)

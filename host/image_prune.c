@@ -5,7 +5,7 @@
  *   BASE/builds/ID           when nobody holds its lock: a build or removal that was killed
  *   CACHE/overlay/ext4-v*    templates of empty disks that have no other name: VMs that use one have linked it
  *   CACHE/overlay/.new-*     of a process that was killed, when an hour old; in CACHE/debian NAME.tar.zst.XXXXXX
- *   CACHE/blobs/SHA256*      parts of remote layers, when no image has a layer with that digest and nobody holds a lock
+ *   CACHE/blobs/sha256-HEX   parts of remote layers, when no image has a layer with that digest and nobody holds a lock
  *
  * Everything in the cache can be made or fetched again, so the worst of a wrong guess is time. Should one image of the store be
  * unreadable, what it refers to is not known, and blobs stay.
@@ -139,8 +139,8 @@ static bool is_unused_template(const struct prune *p, int at, const char *name, 
 {
 	(void)p, (void)at;
 	if (strncmp(name, ".new-", 5) == 0)
-		return is_old(st);
-	return strncmp(name, "ext4-v", 6) == 0 && has_suffix(name, ".lsmt") && st->st_nlink == 1;
+		return S_ISREG(st->st_mode) && is_old(st);
+	return S_ISREG(st->st_mode) && strncmp(name, "ext4-v", 6) == 0 && has_suffix(name, ".lsmt") && st->st_nlink == 1;
 }
 
 static bool is_half_archive(const struct prune *p, int at, const char *name, const struct stat *st)
@@ -148,7 +148,7 @@ static bool is_half_archive(const struct prune *p, int at, const char *name, con
 	const char *end = strstr(name, ".tar.zst.");
 
 	(void)p, (void)at;
-	return end != NULL && strlen(end) == strlen(".tar.zst.XXXXXX") && is_old(st);
+	return end != NULL && strlen(end) == strlen(".tar.zst.XXXXXX") && S_ISREG(st->st_mode) && is_old(st);
 }
 
 static bool is_referred_to(const struct prune *p, const char *sha256)
@@ -165,8 +165,11 @@ static bool is_referred_to(const struct prune *p, const char *sha256)
 
 static bool is_unused_blob(const struct prune *p, int at, const char *name, const struct stat *st)
 {
-	(void)st;
-	return strspn(name, HEX) == IMAGE_SHA256_LEN && !is_referred_to(p, name) && !is_held(at, name);
+	char lock[300];
+
+	snprintf(lock, sizeof(lock), "%s/chunks", name);
+	return S_ISDIR(st->st_mode) && strncmp(name, "sha256-", 7) == 0 && strspn(name + 7, HEX) == IMAGE_SHA256_LEN &&
+	       !is_referred_to(p, name + 7) && !is_held(at, lock);
 }
 
 static void prune_cache(struct prune *p, const char *sub,
@@ -180,14 +183,17 @@ static void prune_cache(struct prune *p, const char *sub,
 	for (struct dirent *e; (e = readdir(dir)) != NULL;) {
 		struct stat st;
 
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
 		    !wanted(p, dirfd(dir), e->d_name, &st))
 			continue;
+		uint64_t bytes = tree_bytes(dirfd(dir), e->d_name, 0);
+		int r = p->dry ? 0 : file_remove_tree(dirfd(dir), e->d_name);
+
 		snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
-		if (!p->dry && unlinkat(dirfd(dir), e->d_name, 0) < 0)
-			note_error(p, -errno, file);
+		if (r < 0)
+			note_error(p, r, file);
 		else
-			p->each(p->arg, file, freed_by(&st));
+			p->each(p->arg, file, bytes);
 	}
 	closedir(dir);
 }

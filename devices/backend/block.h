@@ -158,7 +158,8 @@ int block_layers_seal(struct block *b, int new_data_fd, int new_index_fd, struct
 int block_sealing_finish(struct block_sealing *s, struct err *err);
 void block_sealing_free(struct block_sealing *s); /* accepts NULL */
 
-/* For block_open. */
+/* For block_open. Of layers with size 0 and no stack: one that is attached before anything else is done with it, and then has the
+ * size of the stack. */
 int block_layers_open(const struct block_config *c, struct block **ret, struct err *err);
 int block_file_open(const struct block_config *c, struct block **ret, struct err *err);
 int block_null_open(const struct block_config *c, struct block **ret, struct err *err);

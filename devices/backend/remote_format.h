@@ -23,7 +23,7 @@ enum {
 	REMOTE_HEADER = 4096,          /* bytes of the header block */
 	REMOTE_VERSION = 1,
 	REMOTE_SHIFT = 14,             /* of chunks that Coffer makes */
-	REMOTE_SHIFT_MIN = 12,
+	REMOTE_SHIFT_MIN = 14,
 	REMOTE_SHIFT_MAX = 20,
 	REMOTE_BLOBS = 255,            /* that one socket speaks of */
 	REMOTE_WANT_CHUNKS = 256,      /* of one message */

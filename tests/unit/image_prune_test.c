@@ -191,25 +191,25 @@ static void blobs_go_unless_an_image_has_them(void **state)
 	struct fixture *f = *state;
 
 	make(f, "far", NULL, 0, SHA_A);
-	put(f, "cache/coffer/blobs", SHA_A);
-	put(f, "cache/coffer/blobs", SHA_B);
+	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
+	put(f, "cache/coffer/blobs/sha256-" SHA_B, "chunks");
 	put(f, "cache/coffer/blobs", "readme");
-	assert_string_equal(prune(f, true), SHA_B " ");
-	assert_string_equal(prune(f, false), SHA_B " ");
+	assert_string_equal(prune(f, true), "sha256-" SHA_B " ");
+	assert_string_equal(prune(f, false), "sha256-" SHA_B " ");
 	assert_int_equal(image_store_remove(&f->store, "far", &f->err), 0);
-	assert_string_equal(prune(f, false), SHA_A " ");
+	assert_string_equal(prune(f, false), "sha256-" SHA_A " ");
 }
 
 static void locked_blobs_stay(void **state)
 {
 	struct fixture *f = *state;
-	int fd = open(put(f, "cache/coffer/blobs", SHA_A), O_RDONLY | O_CLOEXEC);
+	int fd = open(put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks"), O_RDONLY | O_CLOEXEC);
 
 	assert_true(fd >= 0);
 	assert_int_equal(flock(fd, LOCK_SH), 0);
 	assert_string_equal(prune(f, false), "");
 	close(fd);
-	assert_string_equal(prune(f, false), SHA_A " ");
+	assert_string_equal(prune(f, false), "sha256-" SHA_A " ");
 }
 
 static void blobs_stay_while_an_image_cannot_be_read(void **state)
@@ -217,7 +217,7 @@ static void blobs_stay_while_an_image_cannot_be_read(void **state)
 	struct fixture *f = *state;
 
 	put(f, "images/broken", "manifest.json");
-	put(f, "cache/coffer/blobs", SHA_A);
+	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
 	assert_string_equal(prune(f, false), "");
 }
 

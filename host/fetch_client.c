@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting coffer-fetch and asking it for documents: see fetch_client.h. */
+#include "host/fetch_client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/paths.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { REPLY_MAX = 64 << 10, REQUEST_MAX = 60 << 10 };
+
+pid_t fetch_spawn(const char *mode, int in, int err_fd, const int *keep, size_t nkeep, struct err *err)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t none, defaults;
+	char path[PATH_MAX];
+	char *argv[] = { (char *)"coffer-fetch", (char *)(uintptr_t)mode, NULL };
+	pid_t pid;
+	int r = paths_program("coffer-fetch", "COFFER_FETCH", path, sizeof(path), err);
+
+	if (r < 0)
+		return r;
+	sigemptyset(&none);
+	sigfillset(&defaults);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setsigdefault(&attributes, &defaults);
+	posix_spawn_file_actions_adddup2(&actions, in, 0);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+	if (err_fd >= 0)
+		posix_spawn_file_actions_adddup2(&actions, err_fd, 2);
+	for (size_t i = 0; i < nkeep; i++) /* to itself: it only loses close-on-exec */
+		posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
+	r = posix_spawn(&pid, path, &actions, &attributes, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attributes);
+	return r != 0 ? err_errno(err, -r, "run %s", path) : pid;
+}
+
+static int send_json(int sock, json_t *o, const int *fds, size_t nfds, struct err *err)
+{
+	char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+	ssize_t r = -EINVAL;
+
+	json_decref(o);
+	if (text != NULL && strlen(text) < REQUEST_MAX)
+		r = fd_send(sock, text, strlen(text), fds, nfds);
+	free(text);
+	return r < 0 ? err_errno(err, (int)r, "coffer-fetch") : 0;
+}
+
+int fetch_session_open(const struct fetch_auth *auth, size_t nauths, const char *ca_file, struct fetch_session *ret,
+		       struct err *err)
+{
+	_cleanup_close_ int ours = -1, theirs = -1;
+	json_t *o = json_object(), *list = json_array();
+	int fds[2];
+	pid_t pid;
+	int r;
+
+	for (size_t i = 0; i < nauths; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s*, s:s*}", "origin", auth[i].origin, "user", auth[i].user, "password",
+						      auth[i].password));
+	json_object_set_new(o, "auth", list);
+	if (ca_file != NULL)
+		json_object_set_new(o, "ca_file", json_string(ca_file));
+	if (json_array_size(list) != nauths) {
+		json_decref(o);
+		return err_set(err, -EINVAL, "the credentials are not UTF-8");
+	}
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) {
+		json_decref(o);
+		return err_errno(err, -errno, "socketpair");
+	}
+	ours = fds[0];
+	theirs = fds[1];
+	pid = fetch_spawn("get", theirs, -1, NULL, 0, err);
+	if (pid < 0) {
+		json_decref(o);
+		return pid;
+	}
+	r = send_json(ours, o, NULL, 0, err);
+	*ret = (struct fetch_session){ .sock = TAKE_FD(ours), .pid = pid };
+	if (r < 0)
+		fetch_session_close(ret);
+	return r;
+}
+
+void fetch_session_close(struct fetch_session *s)
+{
+	s->sock = fd_close(s->sock);
+	while (s->pid > 0 && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	s->pid = 0;
+}
+
+/* The reply, unless the user wants to end before. */
+static int receive(struct fetch_session *s, struct progress *p, json_t **ret, struct err *err)
+{
+	_cleanup_free_ char *buf = malloc(REPLY_MAX);
+	ssize_t n;
+
+	if (buf == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	for (;;) {
+		struct pollfd f[] = { { .fd = s->sock, .events = POLLIN }, { .fd = p != NULL ? p->signals : -1, .events = POLLIN } };
+		int r;
+
+		if (poll(f, ARRAY_SIZE(f), -1) < 0 && errno != EINTR)
+			return err_errno(err, -errno, "poll");
+		r = f[1].revents != 0 ? progress_bytes(p, 0, 0, err) : 0;
+		if (r < 0)
+			return r;
+		if (f[0].revents != 0)
+			break;
+	}
+	n = recv(s->sock, buf, REPLY_MAX, 0);
+	*ret = n > 0 ? json_loadb(buf, (size_t)n, 0, NULL) : NULL;
+	return *ret != NULL ? 0 : err_set(err, -EPIPE, "coffer-fetch has ended");
+}
+
+static int read_body(int fd, size_t n, char **ret_data, struct err *err)
+{
+	_cleanup_free_ char *data = malloc(n + 1);
+
+	if (data == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	if (fd_pread_full(fd, data, n, 0) != (ssize_t)n)
+		return err_set(err, -EIO, "coffer-fetch has sent less than it said");
+	data[n] = '\0';
+	*ret_data = TAKE_PTR(data);
+	return 0;
+}
+
+int fetch_document(struct fetch_session *s, const char *url, const char *accept, size_t auth, size_t max, struct progress *p,
+		   char **ret_data, size_t *ret_len, char *type, char *digest, struct err *err)
+{
+	_cleanup_close_ int body = memfd_create("document", MFD_CLOEXEC);
+	const char *text;
+	json_int_t len;
+	json_t *o = NULL;
+	int r;
+
+	if (body < 0)
+		return err_errno(err, -errno, "memfd");
+	r = send_json(s->sock, json_pack("{s:s, s:s, s:i, s:I}", "url", url, "accept", accept, "auth", (int)auth, "max", (json_int_t)max),
+		      &body, 1, err);
+	if (r == 0)
+		r = receive(s, p, &o, err);
+	if (r < 0)
+		return r;
+	r = (int)json_integer_value(json_object_get(o, "result"));
+	text = json_string_value(json_object_get(o, "error"));
+	len = json_integer_value(json_object_get(o, "bytes"));
+	if (r < 0)
+		err_set(err, r, "%s", text != NULL ? text : "");
+	else if (len < 0 || (size_t)len > max)
+		r = err_set(err, -EIO, "coffer-fetch says something senseless");
+	else
+		r = read_body(body, (size_t)len, ret_data, err);
+	if (r == 0) {
+		const char *t = json_string_value(json_object_get(o, "type")), *d = json_string_value(json_object_get(o, "digest"));
+
+		*ret_len = (size_t)len;
+		if (type != NULL)
+			snprintf(type, 128, "%s", t != NULL ? t : "");
+		if (digest != NULL)
+			snprintf(digest, 80, "%s", d != NULL ? d : "");
+	}
+	json_decref(o);
+	return r;
+}

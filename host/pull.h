@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `coffer image pull`: an image of a registry or of a directory on a web server (docs/remote.md). */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/image_store.h"
+#include "host/progress.h"
+#include "host/pull_creds.h"
+#include "lib/err.h"
+
+struct pull_options {
+	const char *url;
+	const char *name;      /* NULL: the last part of the address */
+	bool replace;
+	uint64_t cache_size;   /* 0: the default */
+	const char *platform;  /* NULL: linux/amd64 */
+	struct pull_access access;
+};
+
+enum { PULL_NAME_SIZE = IMAGE_NAME_MAX + 1 };
+
+/* Layers of overlaybd's kind stay where they are. ret_name: what the image is called. 0 or -errno. */
+int pull_image(const struct image_store *s, const struct pull_options *o, char ret_name[PULL_NAME_SIZE], struct progress *p,
+	       struct err *err);
+
+/* pull_disk.c: what the layers (all remote) are together: size and format of *image, from what of them is read at every start. The
+ * cache has that then. */
+int pull_inspect_disk(struct image *image, uint64_t cache_size, struct progress *p, struct err *err);
