@@ -75,7 +75,7 @@ static int check_layer(struct verify *v, const struct image *image, size_t k, st
 		return fd;
 	snprintf(name, sizeof(name), "image '%s': layer %zu, '%s'", image->name, k + 1, l->file);
 	r = measure(v, fd, name, l->raw, &m, err);
-	if (r < 0)
+	if (r < 0 || m == NULL)
 		return r;
 	if (strcmp(m->facts.sha256, l->sha256) != 0)
 		return err_set(err, -EBADMSG, "%s, is damaged: its SHA-256 is %s, not %s", name, m->facts.sha256, l->sha256);
@@ -146,8 +146,8 @@ static const struct cmd_help verify_help = {
 static int verify_all(struct verify *v, int *status, struct err *err)
 {
 	struct image_store store;
-	struct image_entry *list;
-	size_t n;
+	struct image_entry *list = NULL;
+	size_t n = 0;
 	int r = image_store_init(&store, NULL, err);
 
 	if (r == 0)

@@ -109,7 +109,9 @@ static int pack_snapshot(struct command *c, struct restore_source *src, struct e
 		r = restore_one(&c->launch, src, &o, &c->guardian, c->p.signal_fd, err);
 	c->signal = c->launch.signal;
 	c->p.from = src->snap.name;
-	return r < 0 ? r : pack_id(c, c->launch.dir.id, err);
+	r = r < 0 ? r : pack_id(c, c->launch.dir.id, err);
+	c->p.from = NULL; /* what it names ends before the command */
+	return r;
 }
 
 /* A VM comes before a snapshot of the same name. */

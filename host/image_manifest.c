@@ -154,7 +154,7 @@ static int parse_layer(const json_t *o, size_t k, struct image_layer *l, struct 
 	char hash[HASH_LEN + 1] = "";
 	int r = get_string(o, "kind", 8, true, &kind, err);
 
-	if (r < 0)
+	if (r < 0 || kind == NULL)
 		return r;
 	l->raw = strcmp(kind, "raw") == 0;
 	if (!l->raw && strcmp(kind, "lsmt") != 0)

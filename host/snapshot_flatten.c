@@ -81,7 +81,7 @@ static int merge_layers(const struct snapshot *s, struct snapshot_disk *to, size
 	const char *name[SNAPSHOT_LAYERS_MAX];
 	size_t n = to->nlayers - first;
 	struct snapshot_layer *l = &to->layer[first];
-	struct lsmt_info info;
+	struct lsmt_info info = { 0 };
 	int r = 0;
 
 	for (size_t k = 0; k < n && r == 0; k++) {

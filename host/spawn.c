@@ -192,13 +192,13 @@ int spawn_run(const struct spawn *s, struct err *err)
 	read_end = fds[0];
 	write_end = fds[1];
 	r = start(s, path, write_end, &pid);
-	write_end = fd_close(write_end);
+	fd_close(TAKE_FD(write_end));
 	if (r < 0)
 		return err_errno(err, r, "run %s", path);
 	r = follow(read_end, &output, s, err);
 	if (r < 0)
 		kill(pid, SIGTERM);
-	read_end = fd_close(read_end);
+	fd_close(TAKE_FD(read_end));
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return err_errno(err, -errno, "wait for %s", name);

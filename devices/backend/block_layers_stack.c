@@ -88,8 +88,8 @@ static int attach_layer(struct block_layers *l, const struct block_stack *s, int
 {
 	unsigned place = LAYERS_FILE_TAG0 + (unsigned)i;
 	struct load load = { l, (uint8_t)i };
-	struct lsmt_sealed sealed;
-	struct lsmt_bytes bytes;
+	struct lsmt_sealed sealed = { 0 };
+	struct lsmt_bytes bytes = { 0 };
 	uint64_t size;
 	char name[48];
 	int64_t n;

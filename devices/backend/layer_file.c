@@ -155,7 +155,7 @@ static int inspect(struct layer_file *f, const char *name, struct lsmt_info *ret
 int lsmt_inspect(int fd, const char *name, struct lsmt_info *ret, struct err *err)
 {
 	struct lsmt_info info = { 0 };
-	struct layer_file *f;
+	struct layer_file *f = NULL;
 	struct stat st;
 	int r = layer_file_open(fd, name, &f, err);
 

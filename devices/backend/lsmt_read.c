@@ -53,7 +53,7 @@ int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct e
 
 int lsmt_sealed_open_bytes(const struct lsmt_bytes *b, const char *name, struct lsmt_sealed *ret, struct err *err)
 {
-	struct lsmt_head h, t;
+	struct lsmt_head h = { 0 }, t = { 0 };
 	uint64_t size = b->size, bytes;
 	int r;
 

@@ -69,7 +69,7 @@ static int read_head(const struct zfile_source *src, uint64_t off, const char *n
 /* Header or trailer: the one that counts. */
 static int read_heads(const struct zfile_source *src, const char *name, struct zfile_head *ret, struct err *err)
 {
-	struct zfile_head h;
+	struct zfile_head h = { 0 };
 	int r;
 
 	if (src->size < 2 * ZFILE_SPACE)
@@ -178,6 +178,8 @@ int zfile_open(const struct zfile_source *src, const char *name, struct zfile **
 		r = check_head(&h, src->size, name, err);
 	if (r < 0)
 		return r;
+	if (h.blocks == 0)
+		return err_set(err, -EINVAL, "%s: a ZFile without a block", name);
 	groups = (h.blocks + ZFILE_GROUP - 1) / ZFILE_GROUP;
 	z = calloc(1, sizeof(*z));
 	if (!z)
