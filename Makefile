@@ -11,7 +11,8 @@
 #   make install    PREFIX=/usr/local
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
-# host/fetch/ -> coffer-fetch, guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
+# host/fetch/ -> coffer-fetch, host/import/ -> coffer-import,
+# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
@@ -35,6 +36,7 @@ LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 PKG_VMM := liburing libzstd liblz4
 PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
+PKG_IMPORT := libarchive nettle
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
@@ -42,6 +44,7 @@ LIB_SRC := $(wildcard lib/*.c)
 VMM_SRC := $(filter-out vmm/main.c,$(wildcard vmm/*.c vmm/$(ARCH)/*.c devices/*.c devices/backend/*.c snapshot/*.c))
 HOST_SRC := $(filter-out host/main.c,$(wildcard host/*.c))
 FETCH_SRC := $(filter-out host/fetch/main.c,$(wildcard host/fetch/*.c))
+IMPORT_SRC := $(filter-out host/import/main.c,$(wildcard host/import/*.c))
 AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
 objs = $(patsubst %.c,$(B)/%.o,$(1))
 
@@ -50,7 +53,7 @@ LIBVMM := $(B)/libvmm.a
 LIBHOST := $(B)/libhost.a
 LIBFETCH := $(B)/libfetch.a
 LIBAGENT := $(B)/libagent.a
-PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-agent
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-agent
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
 TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
@@ -102,6 +105,10 @@ $(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBVMM) $(LIBCORE)
 # The only user of libcurl, whose libraries take longer to load than a whole short command.
 $(B)/coffer-fetch: $(B)/host/fetch/main.o $(LIBFETCH) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_FETCH))
+
+# The only user of libarchive, which reads what may be hostile, and loads a dozen libraries.
+$(B)/coffer-import: $(B)/host/import/main.o $(call objs,$(IMPORT_SRC)) $(B)/host/sha256.o $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_IMPORT))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
@@ -167,7 +174,7 @@ bench-%: setup
 install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:

@@ -111,6 +111,7 @@ struct verb {
 /* A verb is one line here, one in image_help, and one word in main.c. */
 static const struct verb verbs[] = {
 	{ "build", "image build", cmd_image_build },
+	{ "import", "image import", cmd_image_import },
 	{ "ls", "image ls", cmd_image_ls },
 	{ "show", "image show", cmd_image_show },
 	{ "tree", "image tree", cmd_image_tree },
@@ -130,6 +131,7 @@ static const struct opt image_table[] = { CMD_OPT_HELP(struct image_options), OP
 
 static const struct cmd_help image_help = {
 	.usage = "image build debian|DIR|TAR|- [OPTIONS]\n"
+		 "image import PATH --name NAME [OPTIONS]\n"
 		 "image ls [--json]\n"
 		 "image show NAME [--json]\n"
 		 "image tree\n"

@@ -10,6 +10,7 @@
 #include "host/progress.h"
 
 int cmd_image_build(int argc, char **argv);
+int cmd_image_import(int argc, char **argv);
 int cmd_image_ls(int argc, char **argv);
 int cmd_image_show(int argc, char **argv);
 int cmd_image_tree(int argc, char **argv);

@@ -95,7 +95,9 @@ static uint64_t data_blocks(const struct fstree_inode *i)
 	if (S_ISDIR(i->mode)) {
 		blocks = dir_blocks(i);
 	} else if (S_ISREG(i->mode)) {
-		blocks = i->size / EXT4_BLOCK + (i->size % EXT4_BLOCK != 0);
+		uint64_t bytes = i->size - MIN(i->file.holes, i->size);
+
+		blocks = bytes / EXT4_BLOCK + (bytes % EXT4_BLOCK != 0);
 		blocks += blocks / 1024 + (blocks > 4); /* the extent tree of a file in pieces */
 	} else if (S_ISLNK(i->mode)) {
 		blocks = i->size > FAST_LINK_MAX;
@@ -259,9 +261,19 @@ static errcode_t close_extents(struct writer *w, struct node *n)
 	return r;
 }
 
+/* Where the source may have data from `at` on, at a block: what is a hole there need not be read. */
+static uint64_t skip_hole(const struct fstree_inode *i, int fd, off_t offset, uint64_t at)
+{
+	off_t data = i->file.holes == 0 ? -1 : lseek(fd, offset + (off_t)at, SEEK_DATA);
+
+	if (i->file.holes == 0 || (data < 0 && errno != ENXIO))
+		return at;
+	return data < 0 ? i->size : ALIGN_DOWN((uint64_t)(data - offset), (uint64_t)EXT4_BLOCK);
+}
+
 static int write_data(struct writer *w, struct node *n, const struct fstree_inode *i, int fd, off_t offset, struct err *err)
 {
-	for (uint64_t at = 0; at < i->size;) {
+	for (uint64_t at = 0; (at = MAX(at, skip_hole(i, fd, offset, at))) < i->size;) {
 		size_t want = (size_t)MIN((uint64_t)BUFFER_BLOCKS * EXT4_BLOCK, i->size - at);
 		size_t blocks = (want + EXT4_BLOCK - 1) / EXT4_BLOCK;
 		ssize_t got = fd_pread_full(fd, w->buffer, want, offset + (off_t)at);

@@ -10,6 +10,7 @@
 #include "host/fstree.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -122,6 +123,8 @@ static int new_dirent(struct fstree *t, struct fstree_inode *dir, const char *na
 	d->hash = hash_of(t, dir, name, len);
 	d->name_len = (uint8_t)len;
 	memcpy(d->name, name, len);
+	d->layer = t->layer;
+	d->prev = dir->dir.last;
 	d->hash_next = t->buckets[d->hash & (t->nbuckets - 1)];
 	t->buckets[d->hash & (t->nbuckets - 1)] = d;
 	if (dir->dir.last != NULL)
@@ -244,6 +247,7 @@ static int set_attributes(struct fstree *t, struct fstree_inode *i, const struct
 	case S_IFREG:
 		i->size = like->size;
 		i->file.offset = like->file.offset;
+		i->file.holes = like->file.holes;
 		if (like->file.path == NULL)
 			break;
 		i->file.path = copy_string(t, like->file.path);
@@ -303,6 +307,8 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 				inode->dir.parent = dir;
 		}
 	}
+	if (d != NULL)
+		d->layer = t->layer;
 	if (set_attributes(t, inode, like) < 0)
 		return err_set(err, -ENOMEM, "'%.200s': no memory", path);
 	if (ret != NULL)
@@ -340,9 +346,157 @@ int fstree_add_link(struct fstree *t, const char *path, const char *target, stru
 		d->inode->nlink--;
 		inode->nlink++;
 		d->inode = inode;
+		d->layer = t->layer;
 	} else if (new_dirent(t, dir, name, len, inode) < 0) {
 		return err_set(err, -ENOMEM, "'%.200s': no memory", path);
 	}
+	return 0;
+}
+
+/* ---- removing ---- */
+
+static void unlink_dirent(struct fstree *t, struct fstree_dirent *d)
+{
+	struct fstree_dirent **p = &t->buckets[d->hash & (t->nbuckets - 1)];
+	struct fstree_inode *dir = d->dir;
+
+	while (*p != d)
+		p = &(*p)->hash_next;
+	*p = d->hash_next;
+	if (d->prev != NULL)
+		d->prev->next = d->next;
+	else
+		dir->dir.first = d->next;
+	if (d->next != NULL)
+		d->next->prev = d->prev;
+	else
+		dir->dir.last = d->prev;
+	t->ndirents--;
+	d->inode->nlink--;
+	if (S_ISDIR(d->inode->mode))
+		dir->dir.subdirs--;
+}
+
+/* Depth is bounded by the length of a path. Returns whether it is gone. */
+static bool remove_dirent(struct fstree *t, struct fstree_dirent *d, bool lower)
+{
+	struct fstree_inode *inode = d->inode;
+
+	/* NOLINTNEXTLINE(misc-no-recursion) */
+	for (struct fstree_dirent *c = S_ISDIR(inode->mode) ? inode->dir.first : NULL, *next; c != NULL; c = next) {
+		next = c->next;
+		remove_dirent(t, c, lower);
+	}
+	if (lower && (d->layer == t->layer || (S_ISDIR(inode->mode) && inode->dir.first != NULL)))
+		return false;
+	unlink_dirent(t, d);
+	return true;
+}
+
+static int remove_path(struct fstree *t, const char *path, bool lower, bool contents_only, struct err *err)
+{
+	struct fstree_inode *dir = NULL, *inode;
+	struct fstree_dirent *d;
+	const char *name;
+	size_t len;
+	int r = walk(t, path, false, &dir, &name, &len, err);
+
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	d = len == 0 ? NULL : find(t, dir, name, len);
+	if (len > 0 && d == NULL)
+		return 0;
+	if (!contents_only && d != NULL) {
+		remove_dirent(t, d, lower);
+		return 0;
+	}
+	inode = d == NULL ? t->root : d->inode;
+	for (struct fstree_dirent *c = S_ISDIR(inode->mode) ? inode->dir.first : NULL, *next; c != NULL; c = next) {
+		next = c->next;
+		remove_dirent(t, c, lower);
+	}
+	return 0;
+}
+
+int fstree_remove_lower(struct fstree *t, const char *path, bool contents_only, struct err *err)
+{
+	return remove_path(t, path, true, contents_only, err);
+}
+
+int fstree_remove(struct fstree *t, const char *path, struct err *err)
+{
+	return remove_path(t, path, false, false, err);
+}
+
+/* ---- symbolic links ---- */
+
+enum { LINKS_FOLLOWED_MAX = 40 };
+
+int fstree_resolve(const struct fstree *t, const char *path, char ret[FSTREE_PATH_MAX], struct err *err)
+{
+	char todo[2 * FSTREE_PATH_MAX], done[FSTREE_PATH_MAX];
+	const struct fstree_inode *dir = t->root; /* NULL: below it nothing is there */
+	size_t used = 0, at = 0;
+	int followed = 0;
+
+	done[0] = '\0';
+	if ((size_t)snprintf(todo, sizeof(todo), "%s", path) >= FSTREE_PATH_MAX)
+		return err_set(err, -ENAMETOOLONG, "'%.200s...': the path is longer than %d bytes", path, FSTREE_PATH_MAX - 1);
+	for (;;) {
+		const struct fstree_dirent *d;
+		size_t n;
+
+		at += strspn(todo + at, "/");
+		n = strcspn(todo + at, "/");
+		if (n == 0)
+			break;
+		if (n == 1 && todo[at] == '.') {
+			at += n;
+			continue;
+		}
+		if (n == 2 && todo[at] == '.' && todo[at + 1] == '.') {
+			char *slash = strrchr(done, '/');
+
+			used = slash == NULL ? 0 : (size_t)(slash - done);
+			done[used] = '\0';
+			dir = fstree_lookup(t, done);
+			if (dir != NULL && !S_ISDIR(dir->mode))
+				dir = NULL;
+			at += n;
+			continue;
+		}
+		if (used + n + 2 > sizeof(done))
+			return err_set(err, -ENAMETOOLONG, "'%.200s': the path is longer than %d bytes when its links are followed", path,
+				       FSTREE_PATH_MAX - 1);
+		d = dir == NULL || n > FSTREE_NAME_MAX ? NULL : find(t, dir, todo + at, n);
+		/* Links on the way are followed, the last component is what is named. */
+		if (d != NULL && S_ISLNK(d->inode->mode) && todo[at + n + strspn(todo + at + n, "/")] != '\0') {
+			char rest[FSTREE_PATH_MAX];
+
+			if (++followed > LINKS_FOLLOWED_MAX)
+				return err_set(err, -ELOOP, "'%.200s' leads through more than %d symbolic links", path, LINKS_FOLLOWED_MAX);
+			if ((size_t)snprintf(rest, sizeof(rest), "%s", todo + at + n) >= sizeof(rest) ||
+			    strlen(d->inode->target) + strlen(rest) + 1 > sizeof(todo))
+				return err_set(err, -ENAMETOOLONG, "'%.200s': the path is longer than %d bytes when its links are followed",
+					       path, FSTREE_PATH_MAX - 1);
+			if (d->inode->target[0] == '/') {
+				used = 0;
+				done[0] = '\0';
+				dir = t->root;
+			}
+			snprintf(todo, sizeof(todo), "%s%s", d->inode->target, rest);
+			at = 0;
+			continue;
+		}
+		if (used > 0)
+			done[used++] = '/';
+		memcpy(done + used, todo + at, n);
+		used += n;
+		done[used] = '\0';
+		dir = d == NULL || !S_ISDIR(d->inode->mode) ? NULL : d->inode;
+		at += n;
+	}
+	memcpy(ret, done, used + 1);
 	return 0;
 }
 

@@ -29,10 +29,11 @@ struct fstree_xattr {
 };
 
 struct fstree_dirent {
-	struct fstree_dirent *next; /* in the same directory, in order of arrival */
+	struct fstree_dirent *next, *prev; /* in the same directory, in order of arrival */
 	struct fstree_dirent *hash_next;
 	struct fstree_inode *dir, *inode;
 	uint32_t hash;
+	uint16_t layer; /* the one that added it last: fstree.layer of then */
 	uint8_t name_len;
 	char name[]; /* with a final zero */
 };
@@ -51,6 +52,7 @@ struct fstree_inode {
 		struct {
 			const char *path; /* in the source directory, or NULL: */
 			uint64_t offset;  /* in the archive, where the contents begin */
+			uint64_t holes;   /* bytes of it that are known to be holes */
 		} file;
 		const char *target; /* symbolic link */
 		struct {
@@ -69,6 +71,7 @@ struct fstree {
 	size_t inodes; /* ever created */
 	struct fstree_dirent **buckets;
 	size_t nbuckets, ndirents;
+	uint16_t layer; /* what entries are marked with; the caller counts it up where layers matter */
 	struct fstree_chunk *chunks; /* all of the above is in these */
 };
 
@@ -86,6 +89,17 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 
 /* Another name for what `target` is, which has to be there and no directory. */
 int fstree_add_link(struct fstree *t, const char *path, const char *target, struct err *err);
+
+/* Remove what `path` names, with everything in it, but nothing that the current layer has added nor the directories that lead to
+ * such. contents_only: a directory itself stays; anything else is left alone. What is not there is no error. */
+int fstree_remove_lower(struct fstree *t, const char *path, bool contents_only, struct err *err);
+
+/* The same of everything, whichever layer it is from. */
+int fstree_remove(struct fstree *t, const char *path, struct err *err);
+
+/* Follow the symbolic links on the way to the last component of `path`, as if the tree's root were that of a machine; ".." leads
+ * up, from the root to itself. What is not there is kept as it is. -ELOOP, -ENAMETOOLONG with a text. */
+int fstree_resolve(const struct fstree *t, const char *path, char ret[FSTREE_PATH_MAX], struct err *err);
 
 /* Give the inode an attribute; an earlier one of that name is replaced. */
 int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *name, const void *value, size_t size,

@@ -29,8 +29,6 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-#define DISK "disk" /* the file system, in the work directory */
-
 struct compression {
 	const char *magic;
 	size_t magic_len;
@@ -124,7 +122,7 @@ static int check_tree(const struct fstree *t, const char *source, struct err *er
 	if (fstree_lookup(t, "usr") == NULL && fstree_lookup(t, "bin") == NULL &&
 	    (fstree_lookup(t, "oci-layout") != NULL || fstree_lookup(t, "manifest.json") != NULL))
 		return err_set(err, -EINVAL,
-			       "'%s' has container image layers, not a root file system: use what 'docker export CONTAINER' writes",
+			       "'%s' has container image layers, not a root file system: use 'coffer image import'",
 			       source);
 	return 0;
 }
@@ -175,16 +173,15 @@ static int read_source(const struct image_build_options *o, const struct image_d
 	return r;
 }
 
-/* The file system in the draft becomes the image's layer. */
-static int add_layer(struct image_draft *d, struct image *image, struct progress *p, struct err *err)
+int image_build_add_disk(struct image_draft *d, struct image *image, struct progress *p, struct err *err)
 {
-	_cleanup_close_ int raw = openat(d->fd, DISK, O_RDONLY | O_CLOEXEC), fd = -1;
+	_cleanup_close_ int raw = openat(d->fd, IMAGE_BUILD_DISK, O_RDONLY | O_CLOEXEC), fd = -1;
 	struct image_layer facts;
 	struct stat st;
 	int r;
 
 	if (raw < 0 || fstat(raw, &st) < 0)
-		return err_errno(err, -errno, "open '%s/" DISK "'", d->path);
+		return err_errno(err, -errno, "open '%s/" IMAGE_BUILD_DISK "'", d->path);
 	progress_stage(p, "packing the layer");
 	fd = open_work_file(d, "layer", err);
 	if (fd < 0)
@@ -192,7 +189,7 @@ static int add_layer(struct image_draft *d, struct image *image, struct progress
 	r = lsmt_pack_raw(raw, (uint64_t)st.st_size, fd, NULL, err);
 	if (r < 0)
 		return r;
-	unlinkat(d->fd, DISK, 0);
+	unlinkat(d->fd, IMAGE_BUILD_DISK, 0);
 	progress_stage(p, "computing the checksums");
 	r = image_layer_measure(fd, "the new layer", false, &facts, &image->size, p, err);
 	return r < 0 ? r : image_draft_add_layer(d, fd, "layer", &facts, err);
@@ -218,24 +215,23 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 		progress_stage(p, "writing the file system");
 		if (options.size == 0)
 			options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * ext4_size_of(&tree));
-		snprintf(path, sizeof(path), "%s/" DISK, d->path);
+		snprintf(path, sizeof(path), "%s/" IMAGE_BUILD_DISK, d->path);
 		r = ext4_write(&tree, &source, path, &options, p, err);
 	}
 	fstree_finish(&tree);
 	if (r < 0)
 		return r;
 	image->format = IMAGE_FORMAT_EXT4;
-	r = add_layer(d, image, p, err);
+	r = image_build_add_disk(d, image, p, err);
 	return r < 0 ? r : image_draft_publish(d, image, o->replace, p, err);
 }
 
-/* Find out before the work rather than after it; publishing decides. */
-static int check_free(const struct image_store *s, const struct image_build_options *o, const char *name, struct err *err)
+int image_build_check_free(const struct image_store *s, const char *name, bool replace, struct err *err)
 {
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/%s", s->images, name);
-	if (!o->replace && access(path, F_OK) == 0)
+	if (!replace && access(path, F_OK) == 0)
 		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
 	return 0;
 }
@@ -280,7 +276,7 @@ int image_build(const struct image_store *s, const struct image_build_options *o
 		return err_set(err, -EINVAL, "--name is missing: what shall the image of '%s' be called?", o->source);
 	r = image_name_check(name, err);
 	if (r == 0)
-		r = check_free(s, o, name, err);
+		r = image_build_check_free(s, name, o->replace, err);
 	if (r == 0)
 		r = image_draft_begin(s, &d, err);
 	if (r < 0)

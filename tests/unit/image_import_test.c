@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host/image_import with coffer-import: an image that umoci built of layers with everything in them (import_layers.py), compared with
+ * what `umoci unpack` makes of it: types, modes, owners, times, attributes, links, devices and contents. As another user than
+ * root, umoci cannot make owners and devices: skipped.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "host/file.h"
+#include "host/image_ext4.h"
+#include "host/image_import.h"
+#include "host/sha256.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { LINES_MAX = 4096, LINE_SIZE = 5000 };
+
+/* A tree as sorted lines. */
+struct list {
+	char *line[LINES_MAX];
+	size_t n;
+};
+
+struct fixture {
+	char base[64];
+	struct image_store store;
+	struct err err;
+	struct list list[2]; /* unpacked, imported */
+};
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	char program[PATH_MAX];
+
+	assert_non_null(f);
+	assert_non_null(getenv("B"));
+	snprintf(program, sizeof(program), "%s/coffer-import", getenv("B"));
+	setenv("COFFER_IMPORT", program, 1);
+	strcpy(f->base, "/tmp/coffer-import-XXXXXX");
+	assert_non_null(mkdtemp(f->base));
+	assert_int_equal(image_store_init(&f->store, f->base, &f->err), 0);
+	*state = f;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int k = 0; k < 2; k++)
+		for (size_t i = 0; i < f->list[k].n; i++)
+			free(f->list[k].line[i]);
+	file_remove_tree(AT_FDCWD, f->base);
+	free(f);
+	return 0;
+}
+
+/* Run in the fixture's directory. */
+static void shell(const struct fixture *f, const char *script)
+{
+	char command[2048];
+
+	snprintf(command, sizeof(command), "set -e; exec >/dev/null; cd %s; %s", f->base, script);
+	if (system(command) != 0)
+		fail_msg("failed: %s", script);
+}
+
+/* ---- lists ---- */
+
+struct line {
+	const char *path; /* without a leading slash; "" is the root */
+	uint32_t mode, uid, gid;
+	int64_t mtime_s;
+	uint32_t mtime_ns;
+	uint64_t size, links;
+	uint32_t major, minor;
+	char hash[SHA256_HEX_SIZE]; /* of the contents or the target */
+	char xattrs[1024];
+};
+
+static void add_line(struct list *l, const struct line *e)
+{
+	char text[LINE_SIZE];
+	bool dir = S_ISDIR(e->mode);
+
+	assert_true(l->n < LINES_MAX);
+	snprintf(text, sizeof(text), "%s mode=%o owner=%u:%u mtime=%lld.%09u size=%llu links=%llu dev=%u:%u %.12s%s", e->path, e->mode,
+		 e->uid, e->gid, (long long)e->mtime_s, e->mtime_ns, dir ? 0 : (unsigned long long)e->size,
+		 dir ? 0 : (unsigned long long)e->links, e->major, e->minor, e->hash, e->xattrs);
+	l->line[l->n] = strdup(text);
+	assert_non_null(l->line[l->n]);
+	l->n++;
+}
+
+static void add_xattr(struct line *e, const char *name, const void *value, size_t n)
+{
+	size_t used = strlen(e->xattrs);
+	const uint8_t *v = value;
+
+	used += (size_t)snprintf(e->xattrs + used, sizeof(e->xattrs) - used, " %s=", name);
+	for (size_t i = 0; i < n && used < sizeof(e->xattrs); i++)
+		used += (size_t)snprintf(e->xattrs + used, sizeof(e->xattrs) - used, "%02x", v[i]);
+}
+
+static bool is_kept(const char *name)
+{
+	return strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* ---- an unpacked directory ---- */
+
+static void hash_bytes(struct line *e, const void *p, size_t n)
+{
+	struct sha256_ctx s;
+
+	sha256_init(&s);
+	sha256_update(&s, n, p);
+	sha256_end_hex(&s, e->hash);
+}
+
+static void hash_file(struct line *e, const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+	_cleanup_free_ uint8_t *all = malloc(e->size + 1);
+
+	assert_non_null(all);
+	assert_int_equal(fd_read_full(fd, all, e->size), e->size);
+	hash_bytes(e, all, e->size);
+}
+
+static struct list *walking; /* nftw passes nothing along */
+static size_t walking_prefix;
+
+static int visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	struct line e = { .path = path + walking_prefix, .mode = st->st_mode, .uid = st->st_uid, .gid = st->st_gid,
+			  .mtime_s = st->st_mtim.tv_sec, .mtime_ns = (uint32_t)st->st_mtim.tv_nsec, .links = st->st_nlink };
+	char names[1024], value[1024], *sorted[16];
+	size_t nnames = 0;
+	ssize_t n;
+
+	(void)type, (void)ftw;
+	e.path += *e.path == '/';
+	if (S_ISREG(st->st_mode)) {
+		e.size = (uint64_t)st->st_size;
+		hash_file(&e, path);
+	} else if (S_ISLNK(st->st_mode)) {
+		n = readlink(path, value, sizeof(value));
+		e.size = (uint64_t)n;
+		hash_bytes(&e, value, (size_t)n);
+	} else if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode)) {
+		e.major = major(st->st_rdev);
+		e.minor = minor(st->st_rdev);
+	}
+	n = llistxattr(path, names, sizeof(names));
+	for (ssize_t at = 0; at < n; at += (ssize_t)strlen(names + at) + 1)
+		if (is_kept(names + at) && nnames < ARRAY_SIZE(sorted))
+			sorted[nnames++] = names + at;
+	qsort(sorted, nnames, sizeof(sorted[0]), compare);
+	for (size_t i = 0; i < nnames; i++)
+		add_xattr(&e, sorted[i], value, (size_t)lgetxattr(path, sorted[i], value, sizeof(value)));
+	add_line(walking, &e);
+	return 0;
+}
+
+static void list_dir(const char *path, struct list *l)
+{
+	walking = l;
+	walking_prefix = strlen(path);
+	assert_int_equal(nftw(path, visit, 64, FTW_PHYS), 0);
+	qsort(l->line, l->n, sizeof(l->line[0]), compare);
+}
+
+/* ---- an image ---- */
+
+struct walk {
+	ext2_filsys fs;
+	struct list *list;
+	char path[PATH_MAX];
+};
+
+static void list_inode(struct walk *w, ext2_ino_t ino);
+
+static int each_entry(ext2_ino_t dir, int entry, struct ext2_dir_entry *d, int offset, int size, char *buf, void *arg)
+{
+	struct walk *w = arg;
+	size_t len = strlen(w->path);
+	int n = ext2fs_dirent_name_len(d);
+
+	(void)dir, (void)entry, (void)offset, (void)size, (void)buf;
+	if (d->inode == 0 || strncmp(d->name, ".", (size_t)n) == 0 || (n == 2 && memcmp(d->name, "..", 2) == 0) ||
+	    (len == 0 && n == 10 && memcmp(d->name, "lost+found", 10) == 0))
+		return 0;
+	snprintf(w->path + len, sizeof(w->path) - len, "%s%.*s", len > 0 ? "/" : "", n, d->name);
+	list_inode(w, d->inode);
+	w->path[len] = '\0';
+	return 0;
+}
+
+static int each_xattr(char *name, char *value, size_t n, void *arg)
+{
+	add_xattr(arg, name, value, n);
+	return 0;
+}
+
+static int64_t time_of(uint32_t seconds, uint32_t extra)
+{
+	return (int64_t)(int32_t)seconds + ((int64_t)(extra & 3) << 32);
+}
+
+static void read_contents(struct walk *w, ext2_ino_t ino, struct line *e)
+{
+	uint8_t *all = malloc(e->size + 1);
+	ext2_file_t file;
+	unsigned got;
+
+	assert_non_null(all);
+	assert_int_equal(ext2fs_file_open(w->fs, ino, 0, &file), 0);
+	for (uint64_t at = 0; at < e->size; at += got)
+		assert_int_equal(ext2fs_file_read(file, all + at, (unsigned)(e->size - at), &got), 0);
+	ext2fs_file_close(file);
+	hash_bytes(e, all, e->size);
+	free(all);
+}
+
+/* The attributes of a line in the order of their names. */
+static void sort_xattrs(struct line *e)
+{
+	char copy[sizeof(e->xattrs)], *word[16], *rest = copy;
+	size_t n = 0;
+
+	strcpy(copy, e->xattrs);
+	for (char *s; (s = strsep(&rest, " ")) != NULL && n < ARRAY_SIZE(word);)
+		if (*s != '\0')
+			word[n++] = s;
+	qsort(word, n, sizeof(word[0]), compare);
+	e->xattrs[0] = '\0';
+	for (size_t i = 0; i < n; i++) {
+		strcat(e->xattrs, " ");
+		strcat(e->xattrs, word[i]);
+	}
+}
+
+static void list_inode(struct walk *w, ext2_ino_t ino)
+{
+	struct ext2_inode_large i;
+	struct ext2_xattr_handle *h;
+	struct line e = { .path = w->path };
+
+	assert_int_equal(ext2fs_read_inode_full(w->fs, ino, (struct ext2_inode *)&i, sizeof(i)), 0);
+	e.mode = i.i_mode;
+	e.uid = inode_uid(i);
+	e.gid = inode_gid(i);
+	e.mtime_s = time_of(i.i_mtime, i.i_mtime_extra);
+	e.mtime_ns = i.i_mtime_extra >> 2;
+	e.links = i.i_links_count;
+	if (S_ISREG(e.mode)) {
+		e.size = EXT2_I_SIZE(&i);
+		read_contents(w, ino, &e);
+	} else if (S_ISLNK(e.mode)) {
+		e.size = EXT2_I_SIZE(&i);
+		if (e.size <= 59)
+			hash_bytes(&e, i.i_block, e.size);
+		else
+			read_contents(w, ino, &e);
+	} else if (S_ISCHR(e.mode) || S_ISBLK(e.mode)) {
+		uint32_t b = i.i_block[1];
+
+		e.major = i.i_block[0] ? i.i_block[0] >> 8 : (b & 0xfff00) >> 8;
+		e.minor = i.i_block[0] ? i.i_block[0] & 0xff : (b & 0xff) | (b >> 12 & 0xfff00);
+	}
+	assert_int_equal(ext2fs_xattrs_open(w->fs, ino, &h), 0);
+	assert_int_equal(ext2fs_xattrs_read(h), 0);
+	ext2fs_xattrs_iterate(h, each_xattr, &e);
+	ext2fs_xattrs_close(&h);
+	sort_xattrs(&e);
+	add_line(w->list, &e);
+	if (S_ISDIR(e.mode))
+		assert_int_equal(ext2fs_dir_iterate2(w->fs, ino, 0, NULL, each_entry, w), 0);
+}
+
+static void list_image(struct fixture *f, const char *name, struct list *l)
+{
+	struct image_ext4 e = IMAGE_EXT4_NONE;
+	struct walk w = { .list = l };
+	struct image image;
+
+	assert_int_equal(image_store_resolve(&f->store, name, &image, &f->err), 0);
+	assert_int_equal(image_ext4_open(&image, &e, &f->err), 0);
+	w.fs = e.fs;
+	list_inode(&w, EXT2_ROOT_INO);
+	image_ext4_close(&e);
+	image_finish(&image);
+	qsort(l->line, l->n, sizeof(l->line[0]), compare);
+}
+
+static void assert_same(const struct list *want, const struct list *have)
+{
+	size_t bad = 0;
+
+	for (size_t i = 0, k = 0; i < want->n || k < have->n;) {
+		int c = i == want->n ? 1 : k == have->n ? -1 : strcmp(want->line[i], have->line[k]);
+
+		if (c != 0 && bad++ < 40)
+			fprintf(stderr, "%s %s\n", c < 0 ? "umoci:" : "image:", c < 0 ? want->line[i] : have->line[k]);
+		i += c <= 0;
+		k += c >= 0;
+	}
+	assert_int_equal(bad, 0);
+}
+
+/* ---- tests ---- */
+
+static int import(struct fixture *f, const char *path, const char *name)
+{
+	struct err note = ERR_INIT;
+	char at[PATH_MAX];
+
+	f->err = ERR_INIT;
+	snprintf(at, sizeof(at), "%s/%s", f->base, path);
+	return image_import(&f->store, &(struct image_import_options){ .path = at, .name = name }, NULL, &note, &f->err);
+}
+
+static void make_layout(const struct fixture *f)
+{
+	shell(f, "python3 $TOP/tests/unit/import_layers.py .; umoci init --layout lay; umoci new --image lay:one");
+	shell(f, "for k in 1 2 3 4 5 6; do umoci raw add-layer --image lay:one layer$k.tar; done");
+	shell(f, "umoci config --image lay:one --config.env A=1 --config.entrypoint /e --config.cmd c --config.user 5:6 --config.workingdir /w");
+	shell(f, "umoci gc --layout lay");
+}
+
+static void an_image_of_umoci_is_what_umoci_unpacks(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX];
+	struct image image;
+
+	if (geteuid() != 0)
+		skip();
+	make_layout(f);
+	shell(f, "umoci unpack --image lay:one bundle");
+	if (import(f, "lay", "one") < 0)
+		fail_msg("%s", f->err.text);
+	snprintf(path, sizeof(path), "%s/bundle/rootfs", f->base);
+	list_dir(path, &f->list[0]);
+	list_image(f, "one", &f->list[1]);
+	assert_same(&f->list[0], &f->list[1]);
+	assert_true(f->list[0].n > 80);
+	assert_int_equal(image_store_resolve(&f->store, "one", &image, &f->err), 0);
+	assert_string_equal(image.env[1] != NULL ? image.env[1] : image.env[0], "A=1");
+	assert_string_equal(image.cmd[0], "/e");
+	assert_string_equal(image.cmd[1], "c");
+	assert_string_equal(image.user, "5:6");
+	assert_string_equal(image.cwd, "/w");
+	image_finish(&image);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(an_image_of_umoci_is_what_umoci_unpacks, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests_name("image_import", tests, NULL, NULL);
+}
