@@ -91,7 +91,6 @@ void image_finish(struct image *image)
 
 /* ---- resolving ---- */
 
-<<<<<<< ours
 static enum image_format sniff(int fd)
 {
 	uint8_t block[IMAGE_SNIFF];
@@ -103,10 +102,6 @@ static enum image_format sniff(int fd)
 
 enum image_format image_format_sniff(const uint8_t *block)
 {
-=======
-enum image_format image_format_of(const uint8_t block[IMAGE_HEAD])
-{
->>>>>>> theirs
 	if (block[1080] == 0x53 && block[1081] == 0xef) /* ext2 superblock at 1024, s_magic at 56 */
 		return IMAGE_FORMAT_EXT4;
 	if (memcmp(block + 1024, "\xe2\xe1\xf5\xe0", 4) == 0)
@@ -114,15 +109,6 @@ enum image_format image_format_of(const uint8_t block[IMAGE_HEAD])
 	if (memcmp(block, "hsqs", 4) == 0)
 		return IMAGE_FORMAT_SQUASHFS;
 	return IMAGE_FORMAT_UNKNOWN;
-}
-
-static enum image_format sniff(int fd)
-{
-	uint8_t block[IMAGE_HEAD];
-
-	if (fd_pread_full(fd, block, sizeof(block), 0) != (ssize_t)sizeof(block))
-		return IMAGE_FORMAT_UNKNOWN;
-	return image_format_of(block);
 }
 
 /* Open a disk file and fill path, size and format. */

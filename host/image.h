@@ -83,15 +83,9 @@ int image_open(const struct image *image, struct err *err);
 int image_layer_open(const struct image *image, size_t k, char *ret_path, struct err *err);
 void image_layer_finish(struct image_layer *layer);
 
-<<<<<<< ours
 /* Which file system a disk has, by the magic numbers in its first IMAGE_SNIFF bytes. */
 enum { IMAGE_SNIFF = 2048 };
 enum image_format image_format_sniff(const uint8_t *block);
-=======
-/* Which file system a disk has, by the magic numbers in its first IMAGE_HEAD bytes. */
-enum { IMAGE_HEAD = 2048 };
-enum image_format image_format_of(const uint8_t block[IMAGE_HEAD]);
->>>>>>> theirs
 const char *image_format_name(enum image_format format); /* "ext4", ...; "raw" when unknown */
 
 /* [a-z0-9][a-z0-9._-]{0,63}: 0 or -EINVAL with a text. */

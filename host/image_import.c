@@ -239,7 +239,7 @@ static bool is_compressed(const uint8_t *head)
 
 static int import_file(struct importing *i, const struct stat *st, struct err *err)
 {
-	uint8_t head[IMAGE_HEAD] = { 0 };
+	uint8_t head[IMAGE_SNIFF] = { 0 };
 	ssize_t n = fd_pread_full(i->fd, head, sizeof(head), 0);
 	int r;
 

@@ -155,14 +155,14 @@ static bool has_table(const uint8_t *head)
 
 bool import_disk_is(const uint8_t *head, size_t len)
 {
-	return qcow2_is(head, len) || (len >= IMAGE_HEAD && image_format_of(head) != IMAGE_FORMAT_UNKNOWN) ||
+	return qcow2_is(head, len) || (len >= IMAGE_SNIFF && image_format_sniff(head) != IMAGE_FORMAT_UNKNOWN) ||
 	       (len >= HEAD_NEEDED && has_table(head));
 }
 
-static int read_head(struct disk_source *d, uint8_t head[IMAGE_HEAD], struct err *err)
+static int read_head(struct disk_source *d, uint8_t head[IMAGE_SNIFF], struct err *err)
 {
-	memset(head, 0, IMAGE_HEAD);
-	return disk_source_read(d, head, (size_t)MIN(d->size, (uint64_t)IMAGE_HEAD), 0, err);
+	memset(head, 0, IMAGE_SNIFF);
+	return disk_source_read(d, head, (size_t)MIN(d->size, (uint64_t)IMAGE_SNIFF), 0, err);
 }
 
 static int copy(struct disk_source *d, const char *name, int out, enum image_format *ret_format, struct progress *p,
@@ -170,12 +170,12 @@ static int copy(struct disk_source *d, const char *name, int out, enum image_for
 {
 	struct part part = { .d = { .ops = &part_ops }, .whole = d };
 	struct choice c = { 0 };
-	uint8_t head[IMAGE_HEAD];
+	uint8_t head[IMAGE_SNIFF];
 	int r = read_head(d, head, err);
 
 	if (r < 0)
 		return r;
-	*ret_format = image_format_of(head);
+	*ret_format = image_format_sniff(head);
 	if (*ret_format != IMAGE_FORMAT_UNKNOWN)
 		return disk_source_copy(d, out, p, err);
 	if (!has_table(head))
@@ -192,7 +192,7 @@ static int copy(struct disk_source *d, const char *name, int out, enum image_for
 	r = read_head(&part.d, head, err);
 	if (r < 0)
 		return r;
-	*ret_format = image_format_of(head);
+	*ret_format = image_format_sniff(head);
 	if (*ret_format == IMAGE_FORMAT_UNKNOWN)
 		return err_set(err, -EINVAL, "'%s': partition %u has no ext4, erofs or squashfs", name, c.number);
 	err_set(note, -EAGAIN, "of '%s', which has %u partition%s, partition %u was taken (%" PRIu64 " MiB, %s)", name, c.partitions,
