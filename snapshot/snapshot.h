@@ -57,6 +57,7 @@ struct snapshots_take {
 	struct state_file_writer state;
 	struct ram_writer_stats stats;
 	uint64_t rounds, rounds_max, final_pages;
+	uint64_t cut_wait_ms;
 	uint64_t start_ns, pause_ns, pause_start_ns;
 	int status;              /* of the lead's part */
 	struct err err;

@@ -254,7 +254,7 @@ static void announce(struct snapshots *s)
 {
 	s->take.announced = true;
 	atomic_store(&s->phase, SNAPSHOT_READY);
-	loop_timer_set(&s->vm->loop, &s->cut_wait, loop_now_ns() + CONTROL_CUT_WAIT_MS * 1000000ull, on_cut_wait);
+	loop_timer_set(&s->vm->loop, &s->cut_wait, loop_now_ns() + s->take.cut_wait_ms * 1000000, on_cut_wait);
 	if (control_stage(s->control, CONTROL_STAGE_READY) < 0)
 		snapshots_take_answered(s, false);
 }
@@ -362,6 +362,9 @@ static int check_request(struct snapshots *s, const uint64_t arg[4], size_t nfds
 	if (arg[0] & ~known || (!disks && arg[1] > RAM_LEVEL_MAX))
 		return err_set(err, -EINVAL, "snapshot: unknown flags 0x%llx or level %llu", (unsigned long long)arg[0],
 			       (unsigned long long)arg[1]);
+	if (arg[3] > CONTROL_CUT_WAIT_MS)
+		return err_set(err, -EINVAL, "snapshot: %llu ms are too long to wait for the cut, %d is the most",
+			       (unsigned long long)arg[3], CONTROL_CUT_WAIT_MS);
 	if (arg[0] & CONTROL_SNAPSHOT_DIFF && (!s->tracking || ram_id_is_none(&s->last_id)))
 		return err_set(err, -EINVAL, "snapshot: there is none before it that a diff could follow: take a full one first");
 	r = find_disks(s, disks ? arg[1] : UINT64_MAX, err);
@@ -399,6 +402,7 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 
 	*t = (struct snapshots_take){ .flags = (uint32_t)arg[0], .was_running = s->vm->state == VM_RUNNING,
 				     .was_tracking = s->tracking, .rounds_max = ROUNDS_MAX, .err = ERR_INIT,
+				     .cut_wait_ms = arg[3] ? arg[3] : CONTROL_CUT_WAIT_MS,
 				     .start_ns = loop_now_ns(), .state_fd = -1, .data_fd = -1, .index_fd = -1 };
 	r = check_request(s, arg, nfds, err);
 	if (r < 0)

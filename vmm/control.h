@@ -20,7 +20,7 @@
 #define CONTROL_SOCKET "control.sock"
 enum { CONTROL_VERSION = 1, CONTROL_TEXT_MAX = 512, CONTROL_MAX_CLIENTS = 16 };
 enum { CONTROL_DISKS_MAX = 16 };     /* that a snapshot can have */
-enum { CONTROL_CUT_WAIT_MS = 90000 }; /* CONTROL_STAGE_READY waits for CONTROL_SNAPSHOT_CUT no longer than this */
+enum { CONTROL_CUT_WAIT_MS = 90000 }; /* CONTROL_STAGE_READY waits for CONTROL_SNAPSHOT_CUT no longer than this, or than arg[3] */
 
 enum control_op {
 	CONTROL_STATUS = 1,    /* reply.value[]: enum control_value */
@@ -32,7 +32,8 @@ enum control_op {
 	CONTROL_DISK_RESIZE = 7, /* arg[0]: disk number, arg[1]: bytes, 0 = size of the file now */
 	/* Snapshots and restore: docs/snapshots.md. The reply of SNAPSHOT and RESTORE comes when it is done; a connection
 	 * that waits for it takes no other request. */
-	CONTROL_SNAPSHOT = 9,  /* arg[0]: enum control_snapshot_flag, arg[1]: zstd level or 0, arg[2]: number n of disks;
+	CONTROL_SNAPSHOT = 9,  /* arg[0]: enum control_snapshot_flag, arg[1]: zstd level or 0, arg[2]: number n of disks,
+			       * arg[3]: milliseconds to wait for the CUT, 0: CONTROL_CUT_WAIT_MS, which is the most;
 			       * descriptors, new and empty: state, ram, ram.index, then for each writable disk of layers, in
 			       * the order of their numbers, its next top: data, index. Values: enum control_snapshot_value */
 	CONTROL_DISK_ATTACH = 10, /* before RESTORE. arg[0]: disk number, arg[1]: number n of layers, arg[2]: 1 = a raw base is
@@ -73,7 +74,7 @@ enum control_snapshot_flag {
 /*
  * Replies to a SNAPSHOT with ANNOUNCE that come before the last one: their status is one of these. After READY the monitor
  * waits for CONTROL_SNAPSHOT_CUT, so that the guest's file systems can be flushed or frozen just then; anything else on the
- * connection, its end, or no word for CONTROL_CUT_WAIT_MS ends the snapshot, with nothing changed.
+ * connection, its end, or no word in time (arg[3]) ends the snapshot, with nothing changed.
  */
 enum control_stage {
 	CONTROL_STAGE_READY = 1, /* memory is copied but for what the guest goes on writing */

@@ -24,6 +24,7 @@
 #include "guest/agent/handler.h"
 #include "guest/agent/supervisor.h"
 #include "lib/fd.h"
+#include "lib/util.h"
 
 #ifndef RNDRESEEDCRNG
 #define RNDRESEEDCRNG _IO('R', 0x07)
@@ -286,7 +287,8 @@ int control_freeze(struct handler *h)
 		restore_machine_id(h, id);
 		return rc;
 	}
-	uint64_t end = agent_now_ms() + FREEZE_MAX_MS;
+	int64_t wanted = h->request.timeout_ms;
+	uint64_t end = agent_now_ms() + (uint64_t)(wanted > 0 ? MIN(wanted, FREEZE_MAX_MS) : FREEZE_MAX_MS);
 
 	rc = channel_answer_ok(&h->channel);
 	for (uint64_t now; rc == 0 && (now = agent_now_ms()) < end;) {

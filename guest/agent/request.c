@@ -44,7 +44,7 @@ static const struct field fields[] = {
 	BOOL("attach", attach, OP(EXEC)),
 	INT(rows, 1, UINT16_MAX, OP(EXEC)),
 	INT(cols, 1, UINT16_MAX, OP(EXEC)),
-	INT(timeout_ms, 0, INT32_MAX, OP(EXEC)),
+	INT(timeout_ms, 0, INT32_MAX, OP(EXEC) | OP(FREEZE)),
 	INT(grace_ms, 0, 600000, OP(EXEC) | OP(POWEROFF) | OP(REBOOT)),
 	INT(id, 1, INT64_MAX, OP(ATTACH) | OP(KILL)),
 	INT(resume, 1, INT64_MAX, OP(EXEC) | OP(ATTACH)),
