@@ -27,8 +27,8 @@
 #include "snapshot/ram.h"
 #include "tests/harness/monitor.h"
 
-/* COUNT: pages from PAGES on get their own address and the count at which they were written. */
-#define PAYLOAD_MEMORY_MIB 64
+/* COUNT: pages from PAGES on get their own address and the count at which they were written. PAGES is the operand of the first
+ * instruction. */
 __asm__(".pushsection .rodata\n"
 	".code32\n"
 	"payload_begin:\n"
@@ -71,10 +71,11 @@ __asm__(".pushsection .rodata\n"
 	".popsection\n");
 extern const uint8_t payload_begin[], payload_end[];
 
-enum { FILES = 3, CHAIN_MAX = 10 };
+enum { FILES = 3, CHAIN_MAX = 10, PAGES_AT = 0x400000, PAGES_BYTES = 0x800000 };
 
 struct fixture {
 	char work[64], kernel[96];
+	const char *memory; /* MiB */
 	struct monitor vm, clone;
 	int file[CHAIN_MAX][FILES]; /* state, ram, ram.index of each snapshot */
 	int nsnapshots;
@@ -86,6 +87,7 @@ static int setup(void **ctx)
 	static struct fixture f;
 
 	memset(&f, 0, sizeof(f));
+	f.memory = "64";
 	snprintf(f.work, sizeof(f.work), "/tmp/snapshot.XXXXXX");
 	if (!mkdtemp(f.work))
 		return -1;
@@ -108,14 +110,25 @@ static int teardown(void **ctx)
 	return system(command) == 0 ? 0 : -1;
 }
 
-static void boot(struct fixture *f)
+static void boot_with_pages_at(struct fixture *f, uint32_t pages)
 {
-	const char *args[] = { "--kernel", f->kernel, "--memory", "64", NULL };
+	const char *args[] = { "--kernel", f->kernel, "--memory", f->memory, NULL };
+	uint8_t code[MONITOR_PAYLOAD_MAX];
+	size_t len = (size_t)(payload_end - payload_begin);
+	le32 operand = le32_make(pages);
 
 	monitor_require();
-	monitor_write_payload(f->kernel, payload_begin, (size_t)(payload_end - payload_begin));
+	assert_true(len <= sizeof(code));
+	memcpy(code, payload_begin, len);
+	memcpy(code + 1, &operand, sizeof(operand));
+	monitor_write_payload(f->kernel, code, len);
 	monitor_start(&f->vm, f->work, args);
 	monitor_hear(&f->vm, 'A');
+}
+
+static void boot(struct fixture *f)
+{
+	boot_with_pages_at(f, PAGES_AT);
 }
 
 /* Take one of m; the reply's status. Its files are the next in f->file. */
@@ -164,7 +177,7 @@ static void take(struct fixture *f, struct monitor *m, uint64_t flags, uint64_t 
 /* Start f->clone from snapshot `last` and the `n` - 1 before it; the reply's status. */
 static int try_restore(struct fixture *f, int last, int n, enum control_restore_mode mode, uint64_t flags)
 {
-	const char *args[] = { "--restore", "--memory", "64", NULL };
+	const char *args[] = { "--restore", "--memory", f->memory, NULL };
 	const uint64_t arg[4] = { (uint64_t)mode, (uint64_t)n, 0, flags };
 	int fds[1 + 2 * CHAIN_MAX], nfds = 0;
 
@@ -211,6 +224,18 @@ static void a_clone_whose_memory_arrives_on_demand_goes_on(void **ctx)
 	boot(f);
 	take(f, &f->vm, 0, 3);
 	restore(f, 0, 1, CONTROL_RESTORE_LAZY);
+}
+
+static void the_highest_pages_of_a_large_guest_come_back(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	f->memory = "2560";
+	boot_with_pages_at(f, (uint32_t)(MIB(2560) - PAGES_BYTES));
+	take(f, &f->vm, 0, 0);
+	restore(f, 0, 1, CONTROL_RESTORE_MAP);
+	monitor_end(&f->clone);
+	restore(f, 0, 1, CONTROL_RESTORE_EAGER);
 }
 
 static void a_stopped_guest_ends_with_its_snapshot(void **ctx)
@@ -321,6 +346,23 @@ static void an_announced_snapshot_that_nobody_cuts_changes_nothing(void **ctx)
 	while (try_take(f, &f->vm, 0, 0) == -EBUSY) /* until it has seen the end of the connection */
 		forget_last(f);
 	assert_string_equal(f->reply.text, "");
+	restore(f, 1, 1, CONTROL_RESTORE_MAP);
+}
+
+static void an_announced_snapshot_that_is_not_cut_in_time_changes_nothing(void **ctx)
+{
+	struct fixture *f = *ctx;
+	uint64_t arg[4] = { CONTROL_SNAPSHOT_ANNOUNCE, 0, 0, CONTROL_CUT_WAIT_MS + 1 };
+
+	boot(f);
+	assert_int_equal(try_take(f, &f->vm, CONTROL_SNAPSHOT_DIFF, 0), -EINVAL); /* makes its files, which are left empty */
+	assert_int_equal(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, f->file[0], FILES, &f->reply), -EINVAL);
+	assert_non_null(strstr(f->reply.text, "90001 ms are too long"));
+	arg[3] = 1;
+	assert_int_equal(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, f->file[0], FILES, &f->reply), CONTROL_STAGE_READY);
+	assert_int_equal(monitor_reply(&f->vm, &f->reply), -ETIMEDOUT);
+	assert_non_null(strstr(f->reply.text, "did not say in time"));
+	take(f, &f->vm, 0, 0);
 	restore(f, 1, 1, CONTROL_RESTORE_MAP);
 }
 
@@ -549,6 +591,7 @@ int main(void)
 		T(a_mapped_clone_goes_on_and_so_does_the_guest),
 		T(a_filled_clone_goes_on),
 		T(a_clone_whose_memory_arrives_on_demand_goes_on),
+		T(the_highest_pages_of_a_large_guest_come_back),
 		T(a_stopped_guest_ends_with_its_snapshot),
 		T(a_paused_guest_stays_paused),
 		T(a_chain_of_diffs_is_the_whole),
@@ -560,6 +603,7 @@ int main(void)
 		T(parts_of_two_snapshots_are_refused),
 		T(an_announced_snapshot_is_cut_when_it_is_told_to),
 		T(an_announced_snapshot_that_nobody_cuts_changes_nothing),
+		T(an_announced_snapshot_that_is_not_cut_in_time_changes_nothing),
 		T(a_diff_passes_over_one_without_a_name),
 		T(one_without_a_name_makes_no_diff_possible),
 		T(a_cut_of_a_disk_alone_seals_its_top_and_the_guest_runs_on),
