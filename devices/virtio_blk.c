@@ -21,10 +21,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "devices/backend/lsmt.h"
+#include "devices/backend/remote.h"
 #include "lib/util.h"
 
 #define STATE_SELF struct virtio_blk_state
@@ -40,7 +43,7 @@ struct blk_options {
 	char *aio;
 	char *backend;
 	uint64_t size;
-	char *layers, *base, *top;
+	char *layers, *base, *top, *remote;
 };
 
 static const struct opt blk_options[] = {
@@ -54,9 +57,11 @@ static const struct opt blk_options[] = {
 	OPT_STRING(struct blk_options, backend, "backend", 0, "NAME", "file (default), layers, memory, or null (reads zeros)"),
 	OPT_SIZE(struct blk_options, size, "size", 0, "SIZE", BLOCK_SECTOR, 1ull << 62, 1,
 		 "size of a memory or null disk, or of one whose layers come later"),
-	OPT_STRING(struct blk_options, layers, "layers", 0, "FD:FD...", "sealed layers, lowest first, by inherited descriptors"),
+	OPT_STRING(struct blk_options, layers, "layers", 0, "FD:FD...",
+		   "sealed layers, lowest first, by inherited descriptors; FD~FD: a remote one, the cache's data and table"),
 	OPT_STRING(struct blk_options, base, "base", 0, "FD", "raw image below all layers"),
 	OPT_STRING(struct blk_options, top, "top", 0, "FD:FD", "writable layer: data file and index file"),
+	OPT_STRING(struct blk_options, remote, "remote", 0, "FD", "socket of the fetcher of remote layers"),
 	OPT_END,
 };
 
@@ -153,6 +158,16 @@ static void blk_queue_stop(struct virtio_device *vd, uint32_t q)
 	virtio_blk_settle(blk);
 }
 
+/* After anything that completes requests. */
+static void settle(struct virtio_blk *blk)
+{
+	virtio_blk_settle(blk);
+	if (blk->host.block->fault[0]) {
+		log_limited(&blk->vd.dev.vm->log, &blk->host.faults, LOG_WARN, "%s: %s", blk->vd.dev.name, blk->host.block->fault);
+		blk->host.block->fault[0] = 0;
+	}
+}
+
 static void on_event(struct loop_fd *w, uint32_t events)
 {
 	struct virtio_blk *blk = container_of(w, struct virtio_blk, host.watch);
@@ -160,12 +175,34 @@ static void on_event(struct loop_fd *w, uint32_t events)
 	(void)events;
 	device_lock(&blk->vd.dev);
 	block_complete(blk->host.block);
-	virtio_blk_settle(blk);
-	if (blk->host.block->fault[0]) {
-		log_limited(&blk->vd.dev.vm->log, &blk->host.faults, LOG_WARN, "%s: %s", blk->vd.dev.name, blk->host.block->fault);
-		blk->host.block->fault[0] = 0;
-	}
+	settle(blk);
 	device_unlock(&blk->vd.dev);
+}
+
+static void remote_event(struct virtio_blk *blk)
+{
+	struct virtio_blk_host *h = &blk->host;
+	char note[128];
+
+	device_lock(&blk->vd.dev);
+	if (!remote_run(h->remote))
+		loop_remove(&blk->vd.dev.vm->loop, &h->remote_watch);
+	settle(blk);
+	while (remote_note(h->remote, note, sizeof(note)))
+		log_limited(&blk->vd.dev.vm->log, &h->notes, LOG_WARN, "%s: %s", blk->vd.dev.name, note);
+	device_unlock(&blk->vd.dev);
+}
+
+static void on_remote(struct loop_fd *w, uint32_t events)
+{
+	(void)events;
+	remote_event(container_of(w, struct virtio_blk, host.remote_watch));
+}
+
+static void on_wanted(struct loop_fd *w, uint32_t events)
+{
+	(void)events;
+	remote_event(container_of(w, struct virtio_blk, host.wanted_watch));
 }
 
 static int blk_quiesce(struct device *d)
@@ -211,8 +248,8 @@ static int blk_check(struct device *d, struct err *err)
 	return 0;
 }
 
-/* "3:4:5": returns how many, at most max. */
-static int parse_fds(const char *text, const char *name, int *ret, int max, struct err *err)
+/* "3:4:5~6": returns how many, at most max. tables: what follows a '~', or -1; NULL: none can be. */
+static int parse_fds(const char *text, const char *name, int *ret, int *tables, int max, struct err *err)
 {
 	const char *p = text;
 	int n = 0;
@@ -221,29 +258,39 @@ static int parse_fds(const char *text, const char *name, int *ret, int max, stru
 		char *end;
 		unsigned long v = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : ULONG_MAX;
 
-		if (v > INT_MAX || (*end && *end != ':'))
+		if (v > INT_MAX || (*end && *end != ':' && (*end != '~' || !tables)))
 			return err_set(err, -EINVAL, "%s '%s': numbers of descriptors with colons between are needed", name, text);
 		if (n == max)
 			return err_set(err, -EINVAL, "%s '%s': %d descriptors at most", name, text, max);
-		ret[n++] = (int)v;
+		if (tables)
+			tables[n] = -1;
+		ret[n] = (int)v;
+		if (*end == '~') {
+			p = end + 1;
+			v = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : ULONG_MAX;
+			if (v > INT_MAX || (*end && *end != ':'))
+				return err_set(err, -EINVAL, "%s '%s': the number of a table's descriptor is needed after '~'", name, text);
+			tables[n] = (int)v;
+		}
+		n++;
 		if (!*end)
 			return n;
 		p = end + 1;
 	}
 }
 
-/* What layers=, base= and top= say. 1 when they say anything. fds: room for LSMT_LAYERS_MAX. */
-static int parse_stack(const struct blk_options *o, int *fds, struct block_stack *ret, struct err *err)
+/* What layers=, base= and top= say. 1 when they say anything. fds, tables: room for LSMT_LAYERS_MAX. */
+static int parse_stack(const struct blk_options *o, int *fds, int *tables, struct block_stack *ret, struct err *err)
 {
 	int top[2] = { -1, -1 }, r = 0;
 
 	*ret = (struct block_stack){ .base_fd = -1, .layer_fd = fds };
 	if (o->layers)
-		r = ret->nlayers = parse_fds(o->layers, "layers", fds, LSMT_LAYERS_MAX, err);
+		r = ret->nlayers = parse_fds(o->layers, "layers", fds, tables, LSMT_LAYERS_MAX, err);
 	if (r >= 0 && o->base)
-		r = parse_fds(o->base, "base", &ret->base_fd, 1, err);
+		r = parse_fds(o->base, "base", &ret->base_fd, NULL, 1, err);
 	if (r >= 0 && o->top)
-		r = parse_fds(o->top, "top", top, 2, err);
+		r = parse_fds(o->top, "top", top, NULL, 2, err);
 	if (r < 0)
 		return r;
 	if (o->top && r != 2)
@@ -251,6 +298,62 @@ static int parse_stack(const struct blk_options *o, int *fds, struct block_stack
 	ret->top_data_fd = top[0];
 	ret->top_index_fd = top[1];
 	return o->layers || o->base || o->top;
+}
+
+static int watch_remote(struct virtio_blk *blk, struct err *err)
+{
+	struct virtio_blk_host *h = &blk->host;
+	struct loop *loop = &blk->vd.dev.vm->loop;
+	int r = loop_add(loop, &h->remote_watch, remote_socket(h->remote), EPOLLIN, on_remote);
+
+	if (r == 0)
+		r = loop_add(loop, &h->wanted_watch, remote_wake_fd(h->remote), EPOLLIN, on_wanted);
+	return r < 0 ? err_errno(err, r, "epoll") : 0;
+}
+
+/* A disk with remote layers: attaching waits for what of them is not there yet. */
+static int open_remote(struct virtio_blk *blk, const struct blk_options *o, struct block_config *c, struct block_stack *s,
+		       const int *tables, struct err *err)
+{
+	struct block_remote remote[LSMT_LAYERS_MAX + 1] = { { NULL } };
+	struct virtio_blk_host *h = &blk->host;
+	int sock = -1, r;
+
+	if (!o->remote)
+		return err_set(err, -EINVAL, "layers '%s': a remote one needs remote=FD, the socket of its fetcher", o->layers);
+	r = parse_fds(o->remote, "remote", &sock, NULL, 1, err);
+	if (r > 0)
+		r = remote_create(sock, &h->remote, err);
+	for (int i = 0; i < s->nlayers && r >= 0; i++) {
+		char name[24];
+		struct stat st;
+
+		snprintf(name, sizeof(name), "layer %d", i + 1);
+		if (tables[i] < 0)
+			continue;
+		r = fstat(s->layer_fd[i], &st) < 0 ? err_errno(err, -errno, "%s", name) :
+						     remote_add(h->remote, (unsigned)i, tables[i], (uint64_t)st.st_size, name, &remote[i], err);
+	}
+	if (r < 0)
+		return r;
+	s->remote = remote;
+	s->remote_ops = &remote_ops;
+	s->remote_ctx = h->remote;
+	c->ro |= s->top_data_fd < 0;
+	r = block_layers_open(c, &h->block, err);
+	if (r < 0)
+		return r;
+	remote_set_block(h->remote, h->block);
+	r = block_layers_attach(h->block, s, err);
+	return r < 0 ? r : watch_remote(blk, err);
+}
+
+static bool has_remote(const struct block_stack *s, const int *tables)
+{
+	for (int i = 0; i < s->nlayers; i++)
+		if (tables[i] >= 0)
+			return true;
+	return false;
 }
 
 static int blk_open(struct device *d, const void *options, struct err *err)
@@ -266,7 +369,7 @@ static int blk_open(struct device *d, const void *options, struct err *err)
 		.cache = o->cache,
 		.aio = o->aio,
 	};
-	int fds[LSMT_LAYERS_MAX], r;
+	int fds[LSMT_LAYERS_MAX], tables[LSMT_LAYERS_MAX], r;
 	struct block_stack stack;
 
 	h->nqueues = o->queues ? (uint16_t)o->queues : 1;
@@ -279,12 +382,16 @@ static int blk_open(struct device *d, const void *options, struct err *err)
 			return err_set(err, -EINVAL, "serial '%s' has %zu characters: use at most %d", o->serial, n, BLK_SERIAL_LEN);
 		memcpy(h->serial, o->serial, n);
 	}
-	r = parse_stack(o, fds, &stack, err);
+	r = parse_stack(o, fds, tables, &stack, err);
 	if (r < 0)
 		return r;
-	if (r)
-		c.stack = &stack;
-	r = block_open(&c, &h->block, err);
+	if (r && has_remote(&stack, tables) && o->backend && strcmp(o->backend, "layers") == 0) {
+		r = open_remote(blk, o, &c, &stack, tables, err);
+	} else {
+		if (r)
+			c.stack = &stack;
+		r = block_open(&c, &h->block, err);
+	}
 	if (r < 0)
 		return r;
 	if (h->block->note[0])
@@ -306,8 +413,14 @@ static void blk_close(struct device *d)
 	struct virtio_blk_host *h = &from_device(d)->host;
 
 	loop_remove(&d->vm->loop, &h->watch);
+	loop_remove(&d->vm->loop, &h->remote_watch);
+	loop_remove(&d->vm->loop, &h->wanted_watch);
+	if (h->remote && h->block)
+		remote_shutdown(h->remote);
 	block_close(h->block);
 	h->block = NULL;
+	remote_destroy(h->remote);
+	h->remote = NULL;
 	free(h->slots);
 	h->slots = NULL;
 }

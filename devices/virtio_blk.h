@@ -116,7 +116,9 @@ struct virtio_blk {
 	struct virtio_blk_state state;
 	struct virtio_blk_host {
 		struct block *block;
-		struct log_limit faults;
+		struct log_limit faults, notes;
+		struct remote *remote; /* of remote layers; NULL */
+		struct loop_fd remote_watch, wanted_watch;
 		struct loop_fd watch; /* the backend's event_fd */
 		struct blk_slot *slots;
 		struct blk_slot *free;

@@ -51,6 +51,12 @@ static const struct opt options[] = {
 	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro|,cow]", "further disk: /dev/vdb and so on (/dev/vdc with an image of erofs or squashfs, /dev/vda with none); cow: what the VM writes is its own and goes with it (repeatable, 6 with an image, 8 without)"),
 	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
 		 "size of the root disk, or the image's if that is larger; it takes room as it is written; a bare number is bytes (16G)"),
+	OPT_STRING(struct run_options, l.fetch, "fetch", 0, "WHEN",
+		   "of an image's remote layers, fetch what is not read: in the background, never (lazy), before the start (all)"),
+	OPT_SECONDS(struct run_options, l.fetch_timeout, "fetch-timeout", 0, "SECONDS",
+		    "how long reads of remote layers wait for a server that fails before the guest sees an I/O error (60)"),
+	OPT_SIZE(struct run_options, l.cache_size, "cache-size", 0, "SIZE", MIB(1), UINT64_MAX >> 1, 1,
+		 "what the cache of all remote layers may take up; $COFFER_CACHE_SIZE or 20G when not given"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
 	OPT_STRING(struct run_options, l.initrd, "initrd", 0, "FILE", "initramfs in place of Coffer's own; it must start coffer-agent"),
 	OPT_STRING(struct run_options, l.append, "append", 0, "WORDS", "more words for the kernel's command line"),
@@ -253,6 +259,7 @@ static int check_from(const struct run_options *o, struct err *err)
 	} no[] = {
 		{ "cpus", o->l.cpus }, { "memory", o->l.memory }, { "image", o->l.image }, { "disk", o->l.disks.n },
 		{ "overlay-size", o->l.overlay_size }, { "kernel", o->l.kernel }, { "initrd", o->l.initrd }, { "append", o->l.append },
+		{ "fetch", o->l.fetch }, { "fetch-timeout", o->l.fetch_timeout > 0 }, { "cache-size", o->l.cache_size },
 		{ "device", o->l.devices.n }, { "boot-timeout", o->l.boot_timeout > 0 }, { "prepare", o->prepare },
 	};
 

@@ -26,6 +26,7 @@
 #include "host/initramfs.h"
 #include "host/kernel.h"
 #include "host/launch_disks.h"
+#include "host/launch_remote.h"
 #include "host/paths.h"
 #include "host/signals.h"
 #include "host/sock.h"
@@ -162,6 +163,7 @@ static int start_monitor(struct launch *l, const struct launch_options *o, const
 		r = launch_spawn(l, args, o->keep, g, err);
 	vmargs_free(args);
 	vm_disks_finish(&l->disks); /* the locks of the writable ones are the monitor's alone now */
+	launch_remote_finish(l);
 	return r;
 }
 
@@ -176,8 +178,10 @@ int launch_prepare(struct launch *l, const struct launch_options *o, struct prog
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
 		 struct progress *progress, struct err *err)
 {
-	int r = doctor_require_kvm(err);
+	int r = launch_remote_check(o, err);
 
+	if (r == 0)
+		r = doctor_require_kvm(err);
 	if (r < 0)
 		return r;
 	vmdir_sweep(NULL, NULL, NULL); /* what cannot be removed is for `coffer ps` to tell */
@@ -234,7 +238,8 @@ int launch_end(struct launch *l, bool keep, struct err *err)
 	l->pidfd = fd_close(l->pidfd);
 	l->status_fd = fd_close(l->status_fd);
 	l->image_fd = fd_close(l->image_fd);
-	image_finish(&l->image);
 	vm_disks_finish(&l->disks);
+	launch_remote_finish(l);
+	image_finish(&l->image);
 	return r;
 }

@@ -44,6 +44,9 @@ struct launch_options {
 	char *image, *kernel, *initrd, *append;
 	struct opt_strv disks, devices;
 	double boot_timeout;
+	uint64_t cache_size;     /* of remote layers; 0: the default */
+	double fetch_timeout;    /* seconds; 0: the default */
+	char *fetch;             /* "background" (NULL), "lazy", "all" */
 	char *log_level;
 	bool keep, no_seccomp;
 };
@@ -54,6 +57,7 @@ struct launch {
 	int image_fd;            /* its lock */
 	bool direct;             /* the guest writes it as it is, on one disk (launch_disks_direct) */
 	struct vm_disks disks;   /* until the monitor runs */
+	struct remote_layers *remote; /* of the image's, the same; NULL */
 	char kernel[PATH_MAX], initrd[PATH_MAX];
 	int ready_sock;          /* where the agent will connect */
 	pid_t pid;               /* the monitor, 0 before it runs */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/launch_remote.h"
 #include "host/overlay_disk.h"
 #include "host/snapshot_record.h"
 #include "host/user_disk.h"
@@ -78,7 +79,7 @@ static int add_overlay(struct launch *l, const struct launch_options *o, struct 
 
 /* The image's layers, in a disk that may be larger, with an empty one of the VM's own above them: also where the guest only reads, so
  * that snapshots treat it like any disk of layers. */
-static int add_image_layers(struct launch *l, uint64_t size, struct err *err)
+static int add_image_layers(struct launch *l, const struct launch_options *o, uint64_t size, struct err *err)
 {
 	const struct image *image = &l->image;
 	struct vm_disk *d = NULL;
@@ -96,8 +97,15 @@ static int add_image_layers(struct launch *l, uint64_t size, struct err *err)
 	}
 	if (r == 0)
 		r = vm_disks_add_layers(&l->disks, size, base, image->name, &d, err);
+	if (r == 0 && launch_remote_any(image))
+		r = launch_remote_open(l, o, d, err);
 	for (; k < image->nlayers && r == 0; k++) {
 		const struct image_layer *from = &image->layer[k];
+
+		if (from->url != NULL) {
+			r = launch_remote_add(l, d, number, k, err);
+			continue;
+		}
 		struct snapshot_layer layer = { .size = from->bytes, .index_hash = from->index_hash };
 		int fd = image_layer_open(image, k, path, err);
 
@@ -116,9 +124,9 @@ static int add_root(struct launch *l, const struct launch_options *o, struct err
 	int r;
 
 	if (l->direct)
-		return add_image_layers(l, MAX(ALIGN_UP(l->image.size, MIB(1)), overlay_size(o)), err);
+		return add_image_layers(l, o, MAX(ALIGN_UP(l->image.size, MIB(1)), overlay_size(o)), err);
 	r = l->image.nlayers == 0 ? vm_disks_add_file(&l->disks, l->image.path, true, l->image.name, err) :
-				    add_image_layers(l, l->image.size, err);
+				    add_image_layers(l, o, l->image.size, err);
 	return r < 0 ? r : add_overlay(l, o, err);
 }
 

@@ -116,7 +116,9 @@ static struct vm_disk *add(struct vm_disks *v, enum snapshot_disk_kind kind, con
 	d->d.kind = kind;
 	d->d.path = strdup(path);
 	d->d.image = strdup(image);
-	d->base_fd = d->top_data_fd = d->top_index_fd = -1;
+	d->base_fd = d->top_data_fd = d->top_index_fd = d->remote_sock = -1;
+	for (size_t i = 0; i < ARRAY_SIZE(d->table_fd); i++)
+		d->table_fd[i] = -1;
 	v->disk[v->n++] = d;
 	return d;
 }
@@ -236,6 +238,17 @@ int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, in
 	return r < 0 ? r : append(v, number, &own, r > 0 ? name : path, known, err);
 }
 
+int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const char *path, uint64_t size,
+			     struct err *err)
+{
+	_cleanup_close_ int data = data_fd, table = table_fd;
+	int r = append(v, number, &data, path, &(struct snapshot_layer){ .size = size }, err);
+
+	if (r == 0)
+		v->table_fd[v->d.nlayers - 1] = TAKE_FD(table);
+	return r;
+}
+
 int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err)
 {
 	char name[40];
@@ -302,8 +315,11 @@ void vm_disks_forget_fds(struct vm_disks *v)
 		d->base_fd = fd_close(d->base_fd);
 		d->top_data_fd = fd_close(d->top_data_fd);
 		d->top_index_fd = fd_close(d->top_index_fd);
-		for (size_t k = 0; k < d->d.nlayers; k++)
+		d->remote_sock = fd_close(d->remote_sock);
+		for (size_t k = 0; k < d->d.nlayers; k++) {
 			d->layer_fd[k] = fd_close(d->layer_fd[k]);
+			d->table_fd[k] = fd_close(d->table_fd[k]);
+		}
 	}
 }
 
@@ -352,8 +368,13 @@ char *vm_disk_device(const struct vm_disk *v, bool restore)
 		/* What is above a base is private and ends with the VM: nothing need be flushed before a snapshot seals
 		 * it. */
 		fprintf(f, "blk,backend=layers,size=%llu,cache=unsafe", (unsigned long long)d->size);
-		for (size_t i = 0; i < d->nlayers && !restore; i++)
+		for (size_t i = 0; i < d->nlayers && !restore; i++) {
 			fprintf(f, "%s%d", i ? ":" : ",layers=", v->layer_fd[i]);
+			if (v->table_fd[i] >= 0)
+				fprintf(f, "~%d", v->table_fd[i]);
+		}
+		if (v->remote_sock >= 0 && !restore)
+			fprintf(f, ",remote=%d", v->remote_sock);
 		if (v->base_fd >= 0 && !restore)
 			fprintf(f, ",base=%d", v->base_fd);
 		if (v->top_data_fd >= 0 && !restore)

@@ -20,6 +20,8 @@ struct vm_disk {
 	struct snapshot_disk d;  /* as machine.json has it */
 	int base_fd;             /* -1: none */
 	int layer_fd[SNAPSHOT_LAYERS_MAX]; /* d.nlayers */
+	int table_fd[SNAPSHOT_LAYERS_MAX]; /* of a remote one, the cache's table; else -1 */
+	int remote_sock;                   /* to coffer-fetch, when there are remote ones; else -1 */
 	int top_data_fd, top_index_fd;
 };
 
@@ -41,6 +43,10 @@ int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd,
 /* The same for one that stays where it is for as long as the VM lives: what cannot be linked is used there. */
 int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 			   const struct snapshot_layer *known, struct err *err);
+/* A remote one: data and table of the cache (taken over), where `path` is the data. Such a disk has no snapshots: its index_hash
+ * is 0. */
+int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const char *path, uint64_t size,
+			     struct err *err);
 /* The same when another process has done it, without a descriptor. */
 int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err);
 /* The writable pair above. */

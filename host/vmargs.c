@@ -130,10 +130,13 @@ int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 
 		if (r < 0)
 			return r;
-		for (size_t k = 0; k < d->d.nlayers && !restore; k++)
+		for (size_t k = 0; k < d->d.nlayers && !restore; k++) {
 			vmargs_add_fd(a, d->layer_fd[k]);
+			vmargs_add_fd(a, d->table_fd[k]);
+		}
 		if (restore)
 			continue;
+		vmargs_add_fd(a, d->remote_sock);
 		if (d->d.kind == SNAPSHOT_DISK_LAYERS)
 			vmargs_add_fd(a, d->base_fd);
 		vmargs_add_fd(a, d->top_data_fd);

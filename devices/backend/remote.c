@@ -332,6 +332,12 @@ int remote_add(struct remote *r, unsigned layer, int table_fd, uint64_t size, co
 	return 0;
 }
 
+void remote_shutdown(struct remote *r)
+{
+	if (!r->ended)
+		end(r);
+}
+
 void remote_set_block(struct remote *r, struct block *b) { r->b = b; }
 int remote_socket(const struct remote *r) { return r->sock; }
 int remote_wake_fd(const struct remote *r) { return r->wake_fd; }

@@ -30,6 +30,9 @@ int remote_add(struct remote *r, unsigned layer, int table_fd, uint64_t size, co
 	       struct err *err);
 void remote_set_block(struct remote *r, struct block *b);
 
+/* Before the block is closed: nothing is waited for any more. */
+void remote_shutdown(struct remote *r);
+
 int remote_socket(const struct remote *r);
 int remote_wake_fd(const struct remote *r); /* readable when something is wanted */
 /* Take what came, send what is wanted. False: the connection has ended, and what waited was answered; the socket is not to be

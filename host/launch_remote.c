@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Remote layers of a VM that is started: see launch_remote.h. A layer that the cache has whole is used like a file of the store; the monitor
+ * gets data, table and a socket for the others. coffer-fetch writes into the VM's log, and ends with the monitor.
+ */
+#include "host/launch_remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "devices/backend/layer_file.h"
+#include "devices/backend/lsmt.h"
+#include "devices/backend/remote_format.h"
+#include "host/remote_layers.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+bool launch_remote_any(const struct image *image)
+{
+	for (size_t k = 0; k < image->nlayers; k++)
+		if (image->layer[k].url != NULL)
+			return true;
+	return false;
+}
+
+int launch_remote_check(const struct launch_options *o, struct err *err)
+{
+	if (o->fetch != NULL && strcmp(o->fetch, "background") != 0 && strcmp(o->fetch, "lazy") != 0 && strcmp(o->fetch, "all") != 0)
+		return err_set(err, -EINVAL, "--fetch: '%.40s' is none of: background, lazy, all", o->fetch);
+	return 0;
+}
+
+static int open_log(const struct launch *l, struct err *err)
+{
+	int fd = openat(l->dir.fd, VMDIR_LOG, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	return fd < 0 ? err_errno(err, -errno, "make '%s/%s'", l->dir.path, VMDIR_LOG) : fd;
+}
+
+/* Until all are whole, or one cannot be. */
+static int wait_for_all(int sock, size_t n, struct err *err)
+{
+	uint8_t m[REMOTE_MESSAGE_MAX];
+
+	while (n > 0) {
+		ssize_t len = recv(sock, m, sizeof(m), 0);
+		const struct remote_whole *w = (const void *)m;
+
+		if (len < 0 && errno == EINTR)
+			return err_set(err, -EINTR, "interrupted");
+		if (len <= 0)
+			return err_set(err, -EPIPE, "coffer-fetch has ended");
+		if (len != sizeof(*w) || le32_get(w->type) != REMOTE_WHOLE)
+			continue;
+		if (le32_get(w->result) != 0)
+			return err_errno(err, (int)le32_get(w->result), "a remote layer cannot be fetched");
+		n--;
+	}
+	return 0;
+}
+
+static int serve(struct launch *l, const struct launch_options *o, const char *mode, int *ret_sock, struct err *err)
+{
+	_cleanup_close_ int ours = -1, theirs = -1, log = open_log(l, err);
+	struct remote_options options = { .cache_size = o->cache_size, .mode = mode, .timeout_ms = (uint64_t)(o->fetch_timeout * 1000),
+					  .log_fd = log };
+	int fds[2];
+	pid_t pid;
+
+	if (log < 0)
+		return log;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+		return err_errno(err, -errno, "socketpair");
+	ours = fds[0];
+	theirs = fds[1];
+	pid = remote_layers_serve(l->remote, &options, &theirs, 1, err);
+	if (pid < 0)
+		return pid;
+	*ret_sock = TAKE_FD(ours);
+	return 0;
+}
+
+static int make_list(struct launch *l, struct err *err)
+{
+	const struct image *image = &l->image;
+
+	l->remote = calloc(1, sizeof(*l->remote));
+	if (l->remote != NULL)
+		l->remote->l = calloc(image->nlayers, sizeof(*l->remote->l));
+	if (l->remote == NULL || l->remote->l == NULL)
+		return err_set(err, -ENOMEM, "out of memory");
+	for (size_t k = 0; k < image->nlayers; k++)
+		if (image->layer[k].url != NULL)
+			l->remote->l[l->remote->n++] = (struct remote_layer){ .url = image->layer[k].url, .sha256 = image->layer[k].sha256,
+									      .size = image->layer[k].bytes };
+	return 0;
+}
+
+int launch_remote_open(struct launch *l, const struct launch_options *o, struct vm_disk *d, struct err *err)
+{
+	int r = make_list(l, err);
+
+	if (r == 0)
+		r = remote_layers_open(l->remote, err);
+	if (r == 0 && l->remote->served > 0 && o->fetch != NULL && strcmp(o->fetch, "all") == 0) {
+		_cleanup_close_ int sock = -1;
+
+		r = serve(l, o, "all", &sock, err);
+		if (r == 0)
+			r = wait_for_all(sock, l->remote->served, err);
+		if (r == 0) {
+			remote_layers_finish(l->remote);
+			r = remote_layers_open(l->remote, err);
+		}
+	}
+	if (r == 0 && l->remote->served > 0)
+		r = serve(l, o, o->fetch, &d->remote_sock, err);
+	return r;
+}
+
+static int file_of(const struct remote_layer *from, char path[PATH_MAX], struct err *err)
+{
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", from->data_fd);
+	n = readlink(link, path, PATH_MAX - 1);
+	if (n < 0)
+		return err_errno(err, -errno, "read %s", link);
+	path[n] = '\0';
+	return 0;
+}
+
+static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct remote_layer *from, const char *path, struct err *err)
+{
+	struct snapshot_layer known = { .size = from->size };
+	struct lsmt_info info;
+	int r = lsmt_inspect(from->data_fd, path, &info, err);
+
+	if (r < 0)
+		return r;
+	known.index_hash = info.index_hash;
+	return vm_disk_add_held_layer(d, number, disk_dir_fd, TAKE_FD(from->data_fd), path, &known, err);
+}
+
+int launch_remote_add(struct launch *l, struct vm_disk *d, size_t number, size_t k, struct err *err)
+{
+	struct remote_layer *from = l->remote->l;
+	char path[PATH_MAX];
+	int r;
+
+	for (size_t i = 0; i < k; i++)
+		from += l->image.layer[i].url != NULL;
+	r = file_of(from, path, err);
+	if (r < 0)
+		return r;
+	if (from->whole)
+		return add_whole(d, number, l->dir.disk_dir_fd, from, path, err);
+	return vm_disk_add_remote_layer(d, number, TAKE_FD(from->data_fd), TAKE_FD(from->table_fd), path, from->size, err);
+}
+
+void launch_remote_finish(struct launch *l)
+{
+	if (l->remote == NULL)
+		return;
+	if (l->remote->l != NULL)
+		remote_layers_finish(l->remote);
+	free(l->remote->l);
+	free(l->remote);
+	l->remote = NULL;
+}
