@@ -625,7 +625,7 @@ static void saved_container_images_are_recognised(void **state)
 	put_file(f, "manifest.json", "[]");
 	put_file(f, "abc/layer.tar", "x");
 	end_tar(f);
-	assert_refused(f, -EINVAL, "docker export");
+	assert_refused(f, -EINVAL, "image import");
 }
 
 static void last_of_two_members_counts(void **state)
