@@ -50,7 +50,7 @@ static const struct opt options[] = {
 		   "root disk: an image's name, or a file (with a / in it); 'none' runs in the initramfs (debian)"),
 	OPT_LIST(struct run_options, l.disks, "disk", 0, "PATH[,ro|,cow]", "further disk: /dev/vdb and so on (/dev/vdc with an image of erofs or squashfs, /dev/vda with none); cow: what the VM writes is its own and goes with it (repeatable, 6 with an image, 8 without)"),
 	OPT_SIZE(struct run_options, l.overlay_size, "overlay-size", 0, "SIZE", OVERLAY_DISK_MIN, OVERLAY_DISK_MAX, 1,
-		 "size of the root disk, or the image's if that is larger; it takes room as it is written; a bare number is bytes (16G)"),
+		 "size of the root disk, not less than the image's; it takes room as it is written; a bare number is bytes (16G, or the image's if that is larger)"),
 	OPT_STRING(struct run_options, l.fetch, "fetch", 0, "WHEN",
 		   "of an image's remote layers, fetch what is not read: in the background, never (lazy), before the start (all)"),
 	OPT_SECONDS(struct run_options, l.fetch_timeout, "fetch-timeout", 0, "SECONDS",

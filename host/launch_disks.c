@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,13 +38,24 @@ bool launch_disks_direct(const struct image *image)
 	return image->format == IMAGE_FORMAT_EXT4 && (image->nlayers > 0 || is_writable(image->path));
 }
 
+/* Its file system has its size already: a smaller disk would cut it. */
+static int check_size(const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	if (!l->direct || !o->overlay_size || overlay_size(o) >= l->image.size)
+		return 0;
+	return err_set(err, -EINVAL, "--overlay-size: %" PRIu64 " MiB is less than the %" PRIu64 " MiB of the image '%s', whose file system is the root: leave it out, or build the image with a smaller --size",
+		       overlay_size(o) >> 20, ALIGN_UP(l->image.size, MIB(1)) >> 20, *l->image.name ? l->image.name : l->image.path);
+}
+
 int launch_disks_prepare(const struct launch *l, const struct launch_options *o, struct err *err)
 {
 	char path[PATH_MAX];
 	struct snapshot_layer layer;
 
-	if (l->image_fd < 0 || l->direct)
+	if (l->image_fd < 0)
 		return 0;
+	if (l->direct)
+		return check_size(l, o, err);
 	int fd = overlay_disk_open(overlay_size(o), path, &layer, err);
 
 	fd_close(fd);
@@ -121,8 +133,10 @@ static int add_image_layers(struct launch *l, const struct launch_options *o, ui
 
 static int add_root(struct launch *l, const struct launch_options *o, struct err *err)
 {
-	int r;
+	int r = check_size(l, o, err);
 
+	if (r < 0)
+		return r;
 	if (l->direct)
 		return add_image_layers(l, o, MAX(ALIGN_UP(l->image.size, MIB(1)), overlay_size(o)), err);
 	r = l->image.nlayers == 0 ? vm_disks_add_file(&l->disks, l->image.path, true, l->image.name, err) :

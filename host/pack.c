@@ -145,31 +145,19 @@ static int cut(struct vm_handle *vm, struct pack *p, struct snapshot_layers_disk
 
 /* ---- the layer ---- */
 
-static int to_zfile(void *ctx, const void *buf, size_t n)
-{
-	return zfile_writer_write(ctx, buf, n, NULL);
-}
-
-static int write_layer(struct pack *p, const struct snapshot_layers_disk *d, size_t first, int out, struct err *err)
+static int write_layer(struct pack *p, const struct snapshot_layers_disk *d, size_t first, int out, struct image_layer *ret,
+		       struct err *err)
 {
 	const char *name[SNAPSHOT_LAYERS_MAX];
 	struct pack_layer_facts facts = { 0 };
-	struct zfile_writer *z = NULL;
-	int fd[SNAPSHOT_LAYERS_MAX], r = 0;
+	int fd[SNAPSHOT_LAYERS_MAX], r;
 	size_t n = 0;
 
 	for (size_t k = first; k < d->nlayers; k++, n++) {
 		fd[n] = d->layer[k].fd;
 		name[n] = d->layer[k].file;
 	}
-	if (p->compress)
-		r = zfile_writer_open(&p->zfile, zfile_write_fd, (void *)(intptr_t)out, &z, err);
-	if (r == 0)
-		r = pack_layer_write(fd, name, n, z ? to_zfile : zfile_write_fd, z ? (void *)z : (void *)(intptr_t)out, p->progress,
-				     &facts, err);
-	if (r == 0 && z)
-		r = zfile_writer_finish(z, NULL, err);
-	zfile_writer_free(z);
+	r = pack_layer_file(fd, name, n, p->compress ? &p->zfile : NULL, out, p->progress, &facts, ret, err);
 	p->size = facts.size;
 	p->data = facts.data;
 	return r;
@@ -183,11 +171,8 @@ static int add_layer(struct pack *p, struct image_draft *draft, const struct sna
 	if (fd < 0)
 		return err_errno(err, -errno, "make '%s/" NEW_LAYER "'", draft->path);
 	progress_stage(p->progress, "writing the layer");
-	int r = write_layer(p, d, first, fd, err);
+	int r = write_layer(p, d, first, fd, &facts, err);
 
-	progress_stage(p->progress, "computing the checksum");
-	if (r == 0)
-		r = image_layer_measure(fd, "the new layer", false, &facts, NULL, p->progress, err);
 	if (r < 0)
 		return r;
 	facts.message = (char *)(uintptr_t)p->message;
@@ -293,8 +278,6 @@ int pack_vm(struct vm_handle *vm, struct pack *p, struct err *err)
 	_cleanup_close_ int lock = -1, held = -1;
 	int r = check_free(p->to, p->replace, err);
 
-	if (r == 0 && p->compress)
-		r = err_set(err, -ENOTSUP, "--compress: layers of images cannot be compressed yet: leave it out");
 	if (r == 0)
 		r = check_root(vm, p->signal_fd, err);
 	if (r < 0)

@@ -46,6 +46,6 @@ struct pack {
 
 int pack_vm(struct vm_handle *vm, struct pack *p, struct err *err);
 
-#define PACK_COMPRESS_DEFAULT "none"
+#define PACK_COMPRESS_DEFAULT "zstd"
 /* none, lz4[:LEVEL], zstd[:LEVEL]; NULL: the default. */
 int pack_parse_compress(const char *text, struct pack *p, struct err *err);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A VM's layers as one: see pack_layer.h. */
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "host/pack_layer.h"
 
 #include <errno.h>
@@ -8,10 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "devices/backend/lsmt.h"
 #include "devices/backend/lsmt_index.h"
 #include "host/progress.h"
+#include "host/sha256.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -295,4 +301,61 @@ int pack_layer_write(const int *fd, const char *const *name, size_t n, pack_sink
 	lsmt_index_finish(&w.to);
 	free(w.buf);
 	return r;
+}
+
+/* ---- into a file ---- */
+
+struct measured_file {
+	int fd;
+	uint64_t bytes;
+	struct sha256_ctx sha;
+	XXH3_state_t xxh;
+};
+
+static int to_file(void *ctx, const void *buf, size_t n)
+{
+	struct measured_file *f = ctx;
+
+	f->bytes += n;
+	sha256_update(&f->sha, n, buf);
+	XXH3_128bits_update(&f->xxh, buf, n);
+	return fd_write_full(f->fd, buf, n);
+}
+
+static int to_zfile(void *ctx, const void *buf, size_t n)
+{
+	return zfile_writer_write(ctx, buf, n, NULL);
+}
+
+int pack_layer_file(const int *fd, const char *const *name, size_t n, const struct zfile_options *zfile, int out,
+		    struct progress *progress, struct pack_layer_facts *ret, struct image_layer *ret_layer, struct err *err)
+{
+	struct measured_file f = { .fd = out };
+	struct image_layer l = { 0 };
+	struct zfile_writer *z = NULL;
+	struct lsmt_info info;
+	int r = 0;
+
+	sha256_init(&f.sha);
+	XXH3_128bits_reset(&f.xxh);
+	if (zfile)
+		r = zfile_writer_open(zfile, to_file, &f, &z, err);
+	if (r == 0)
+		r = pack_layer_write(fd, name, n, z ? to_zfile : to_file, z ? (void *)z : &f, progress, ret, err);
+	if (r == 0 && z)
+		r = zfile_writer_finish(z, NULL, err);
+	zfile_writer_free(z);
+	if (r == 0)
+		r = lsmt_inspect(out, "the new layer", &info, err);
+	if (r < 0)
+		return r;
+	XXH128_hash_t h = XXH3_128bits_digest(&f.xxh);
+
+	sha256_end_hex(&f.sha, l.sha256);
+	snprintf(l.xxh, sizeof(l.xxh), "%016" PRIx64 "%016" PRIx64, (uint64_t)h.high64, (uint64_t)h.low64);
+	l.bytes = f.bytes;
+	l.index_hash = info.index_hash;
+	l.created = time(NULL);
+	*ret_layer = l;
+	return 0;
 }

@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "devices/backend/zfile.h"
+#include "host/image.h"
 #include "lib/err.h"
 
 struct progress;
@@ -33,6 +35,11 @@ struct pack_layer_facts {
 /* n layers, lowest first, with names for messages; fd is only read. *ret may be NULL. */
 int pack_layer_write(const int *fd, const char *const *name, size_t n, pack_sink *sink, void *ctx, struct progress *progress,
 		     struct pack_layer_facts *ret, struct err *err);
+
+/* The same into an empty file, compressed unless zfile is NULL. Digests are taken of the bytes as they are written, so the
+ * file is not read again but for its index. *ret_layer gets what image_layer_measure would say of the file. */
+int pack_layer_file(const int *fd, const char *const *name, size_t n, const struct zfile_options *zfile, int out,
+		    struct progress *progress, struct pack_layer_facts *ret, struct image_layer *ret_layer, struct err *err);
 
 /* Let the superblock of a frozen ext4 say that it is clean. -EINVAL when it is none or damaged, -EUCLEAN when its file
  * system has errors or was not frozen. */

@@ -50,6 +50,7 @@ struct agent_slot {
 
 struct agent_shared {
 	_Atomic uint64_t next_id;
+	_Atomic uint32_t freezer; /* 1 + the number of the slot that freezes the root, until all that is undone; 0: none */
 	struct agent_slot slot[AGENT_CONNECTIONS_MAX];
 };
 

@@ -278,13 +278,18 @@ int control_freeze(struct handler *h)
 {
 	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
 	char byte, id[REQUEST_MACHINE_ID + 1];
+	uint32_t none = 0, self = 1 + (uint32_t)(h->slot - h->agent->shared->slot);
 	int rc = need_disk(h, "freeze");
 
 	if (rc < 0)
 		return rc;
+	/* A second one would find the machine-id away, and the first would put it back before the second's freeze. */
+	if (!atomic_compare_exchange_strong(&h->agent->shared->freezer, &none, self))
+		return err_set(&h->err, -EBUSY, "freeze: another freeze lasts or is being undone: try again");
 	rc = freeze(h, id);
 	if (rc < 0) {
 		restore_machine_id(h, id);
+		atomic_store(&h->agent->shared->freezer, 0);
 		return rc;
 	}
 	int64_t wanted = h->request.timeout_ms;
@@ -304,6 +309,7 @@ int control_freeze(struct handler *h)
 		return err_errno(&h->err, -errno, "thaw");
 	atomic_store(&h->slot->froze, false);
 	restore_machine_id(h, id);
+	atomic_store(&h->agent->shared->freezer, 0);
 	return 0;
 }
 

@@ -278,4 +278,5 @@ def main():
                           "disk": digest_disk(layer, disk)}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -230,10 +230,10 @@ static void an_ext4_image_is_one_disk_with_a_top_of_its_own(void **s)
 	l.image.size = MIB(70) + 4096;
 	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
 	l.direct = true;
+	o.overlay_size = MIB(71) - 4096;
 	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
 	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
 	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
-	/* as large as the image, which is more than --overlay-size */
 	snprintf(expected, sizeof(expected), "blk,backend=layers,size=%llu,cache=unsafe,base=%d,top=%d:%d",
 		 (unsigned long long)MIB(71), l.disks.disk[0]->base_fd, l.disks.disk[0]->top_data_fd, l.disks.disk[0]->top_index_fd);
 	assert_string_equal(disk(a, 0), expected);
@@ -241,6 +241,27 @@ static void an_ext4_image_is_one_disk_with_a_top_of_its_own(void **s)
 	assert_non_null(strstr(disk(a, 1), "/own"));
 	assert_int_equal(l.first_user_disk, 1);
 	vmargs_free(a);
+	launch_end(&l, false, NULL);
+}
+
+static void a_root_smaller_than_its_image_is_refused(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct err err = ERR_INIT;
+
+	(void)s;
+	prepare_disks(&l, &o);
+	strcpy(l.image.path, make_file("img,1"));
+	strcpy(l.image.name, "debian");
+	l.image.size = MIB(70) + 4096;
+	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
+	l.direct = true;
+	assert_int_equal(launch_disks_prepare(&l, &o, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "64 MiB is less than the 71 MiB of the image 'debian'"));
+	assert_int_equal(launch_disks_make(&l, &o, NULL), -EINVAL);
+	o.overlay_size = 0;
+	assert_int_equal(launch_disks_prepare(&l, &o, &err), 0);
 	launch_end(&l, false, NULL);
 }
 
@@ -481,6 +502,7 @@ int main(void)
 		T(the_monitor_gets_what_was_asked_for),
 		T(an_image_and_its_overlay_are_the_first_two_disks),
 		T(an_ext4_image_is_one_disk_with_a_top_of_its_own),
+		T(a_root_smaller_than_its_image_is_refused),
 		T(only_an_ext4_that_can_be_written_is_one_disk),
 		T(a_disk_of_the_user_s_may_be_read_only),
 		T(as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image),

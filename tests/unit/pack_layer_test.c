@@ -10,11 +10,15 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "devices/backend/lsmt_format.h"
+#include "devices/backend/lsmt.h"
+#include "devices/backend/layer_file.h"
+#include "host/image_store.h"
 #include "host/pack.h"
 #include "host/pack_layer.h"
 #include "lib/fd.h"
@@ -210,6 +214,105 @@ static void layers_without_a_superblock_are_no_file_system(void **state)
 	close(out);
 }
 
+/* What lies in the layer, plain again, and where it says so. */
+static int unwrap(int fd)
+{
+	struct layer_file *f;
+	struct err err = ERR_INIT;
+	uint8_t buf[4096];
+	int plain = file_new();
+
+	if (layer_file_open(fd, "new", &f, &err) < 0)
+		fail_msg("%s", err.text);
+	for (uint64_t at = 0; at < f->bytes.size; at += sizeof(buf)) {
+		ssize_t n = layer_file_read(f, buf, sizeof(buf), at);
+
+		assert_true(n > 0);
+		assert_int_equal(fd_pwrite_full(plain, buf, (size_t)n, (off_t)at), 0);
+	}
+	layer_file_close(f);
+	return plain;
+}
+
+static void a_file_is_what_is_said_of_it(const struct zfile_options *z, bool compressed)
+{
+	uint8_t *disk = calloc(1, SIZE), *got = calloc(1, SIZE);
+	struct image_layer said = { 0 }, is = { 0 };
+	struct pack_layer_facts facts;
+	struct err err = ERR_INIT;
+	struct lsmt_info info;
+	struct stat st;
+	int fd, out = file_new(), plain;
+
+	for (size_t i = 0; i < SIZE / 2; i++)
+		disk[i] = (uint8_t)(i * i / 4096);
+	memset(disk + SUPER, 0, PACK_SUPER_BYTES);
+	put_super(disk, 1, 0);
+	fd = layer_of(disk, SIZE);
+	if (pack_layer_file(&fd, names, 1, z, out, NULL, &facts, &said, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(facts.size, SIZE);
+	if (lsmt_inspect(out, "new", &info, &err) < 0 || image_layer_measure(out, "new", false, &is, NULL, NULL, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(info.compressed, compressed);
+	assert_int_equal(info.virtual_size, SIZE);
+	assert_int_equal(info.entries, facts.entries);
+	assert_int_equal(said.index_hash, info.index_hash);
+	assert_int_equal(fstat(out, &st), 0);
+	assert_int_equal(said.bytes, st.st_size);
+	assert_int_equal(is.bytes, said.bytes);
+	assert_string_equal(is.sha256, said.sha256);
+	assert_string_equal(is.xxh, said.xxh);
+	assert_int_equal(is.index_hash, said.index_hash);
+	assert_false(said.raw);
+	assert_true(said.created > 0);
+	plain = unwrap(out);
+	assert_int_equal(read_layer(plain, got), 0);
+	assert_memory_equal(got, disk, SIZE);
+	close(fd);
+	close(out);
+	close(plain);
+	free(disk);
+	free(got);
+}
+
+static void a_plain_file_is_what_is_said_of_it(void **state)
+{
+	(void)state;
+	a_file_is_what_is_said_of_it(NULL, false);
+}
+
+static void a_zstd_file_is_what_is_said_of_it(void **state)
+{
+	(void)state;
+	a_file_is_what_is_said_of_it(&(struct zfile_options){ .algo = ZFILE_ZSTD }, true);
+}
+
+static void an_lz4_file_is_what_is_said_of_it(void **state)
+{
+	(void)state;
+	a_file_is_what_is_said_of_it(&(struct zfile_options){ .algo = ZFILE_LZ4, .threads = 1 }, true);
+}
+
+static void a_file_that_cannot_be_written_ends_it(void **state)
+{
+	const struct zfile_options z = { .algo = ZFILE_ZSTD };
+	uint8_t *disk = calloc(1, SIZE);
+	struct image_layer said = { 0 };
+	struct err err = ERR_INIT;
+	int fd, out = open("/dev/full", O_RDWR | O_CLOEXEC);
+
+	(void)state;
+	put_super(disk, 1, 0);
+	fd = layer_of(disk, SIZE);
+	assert_int_equal(pack_layer_file(&fd, names, 1, &z, out, NULL, NULL, &said, &err), -ENOSPC);
+	assert_int_equal(pack_layer_file(&fd, names, 1, NULL, out, NULL, NULL, &said, &err), -ENOSPC);
+	assert_int_equal(said.bytes, 0);
+	close(fd);
+	close(out);
+	free(disk);
+}
+
 static int full(void *ctx, const void *buf, size_t n)
 {
 	(void)ctx;
@@ -272,6 +375,8 @@ static void compression_is_told_by_a_word(void **state)
 	assert_int_equal(p.zfile.algo, ZFILE_LZ4);
 	assert_int_equal(p.zfile.level, 0);
 	assert_int_equal(pack_parse_compress(NULL, &p, &err), 0);
+	assert_true(p.compress);
+	assert_int_equal(p.zfile.algo, ZFILE_ZSTD);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		assert_int_equal(pack_parse_compress(bad[i], &p, &err), -EINVAL);
 }
@@ -283,6 +388,10 @@ int main(void)
 		cmocka_unit_test(one_layer_is_copied_without_its_garbage),
 		cmocka_unit_test(a_file_system_with_errors_or_a_journal_to_replay_is_refused),
 		cmocka_unit_test(layers_without_a_superblock_are_no_file_system),
+		cmocka_unit_test(a_plain_file_is_what_is_said_of_it),
+		cmocka_unit_test(a_zstd_file_is_what_is_said_of_it),
+		cmocka_unit_test(an_lz4_file_is_what_is_said_of_it),
+		cmocka_unit_test(a_file_that_cannot_be_written_ends_it),
 		cmocka_unit_test(a_sink_that_fails_ends_it),
 		cmocka_unit_test(a_checksum_is_compared_and_made_anew),
 		cmocka_unit_test(compression_is_told_by_a_word),
