@@ -15,7 +15,7 @@
 
 enum { DISK_SOURCE_SECTOR = 512 };
 
-/* No disk is larger: what an LSMT index can name. */
+/* No disk is larger: 1 PiB, far above what the file systems of guests are made for. */
 #define DISK_SOURCE_SIZE_MAX (1ull << 50)
 
 struct disk_source;

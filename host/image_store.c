@@ -121,9 +121,13 @@ static int put_in_place(struct image_draft *d, int images, const char *name, boo
 	if (errno != EINVAL && errno != ENOSYS)
 		return err_errno(err, -errno, "exchange '%s/%s' with the new image", d->store->images, name);
 	/* A file system without exchange: for a moment there is no image of that name. */
-	if (renameat(images, name, d->fd, "old") < 0 || renameat(d->fd, IMAGE_DRAFT_DIR, images, name) < 0)
+	if (renameat(images, name, d->fd, "old") < 0)
 		return err_errno(err, -errno, "replace '%s/%s'", d->store->images, name);
-	return 0;
+	if (renameat(d->fd, IMAGE_DRAFT_DIR, images, name) == 0)
+		return 0;
+	r = -errno;
+	renameat(d->fd, "old", images, name); /* or it would go with the draft */
+	return err_errno(err, r, "replace '%s/%s'", d->store->images, name);
 }
 
 /* The manifest, and all of it on disk. */

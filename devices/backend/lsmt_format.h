@@ -116,8 +116,8 @@ int lsmt_pair_open(int data_fd, int index_fd, const char *name, uint8_t *buf, ls
 int lsmt_pair_check_empty(int data_fd, int index_fd, const char *name, uint64_t virtual_size, struct lsmt_pair *ret,
 			  struct err *err);
 
-/* Write index (n entries, encoded, room for LSMT_READ_ENTRIES - 1... of padding is not needed behind them), trailer,
- * and last the sealed header into a data file whose data end at data_end sectors. */
+/* Write the index (n entries, encoded, without padding), the trailer, and last the sealed header into a data file whose
+ * data end at data_end sectors. */
 int lsmt_seal_file(int fd, const struct lsmt_head *head, uint64_t data_end, const uint8_t *entries, uint64_t n,
 		   struct err *err);
 
