@@ -48,7 +48,7 @@ struct client {
 enum chunk_state { CHUNK_IDLE, CHUNK_BUSY, CHUNK_FOREIGN }; /* FOREIGN: another process has its lock */
 
 struct stream {
-	uint32_t next, window;         /* chunks */
+	uint32_t next, window, read;   /* chunks; read: in a row up to next */
 	uint64_t used;
 };
 

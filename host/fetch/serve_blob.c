@@ -20,7 +20,7 @@
 #include "host/fetch/serve.h"
 #include "lib/util.h"
 
-enum { DEAD_MS = 5000, WINDOW_FIRST = 4 };
+enum { DEAD_MS = 5000, WINDOW_FIRST = 4, WINDOW_PART = 8 };
 
 int serve_blob_init(struct served *v)
 {
@@ -43,7 +43,9 @@ void serve_note_demand(struct served *v, uint32_t first, uint32_t n)
 		struct stream *t = &v->stream[i];
 
 		if (t->used != 0 && first >= t->next && first - t->next <= t->window) {
-			t->window = MIN(request_chunks(v), t->window == 0 ? WINDOW_FIRST : t->window * 2);
+			/* A part of what was read in a row: what is fetched in vain stays in proportion. */
+			t->read += first + n - t->next;
+			t->window = MIN(request_chunks(v), MAX((uint32_t)WINDOW_FIRST, t->read / WINDOW_PART));
 			t->next = first + n;
 			t->used = ++v->tick;
 			return;
@@ -51,7 +53,7 @@ void serve_note_demand(struct served *v, uint32_t first, uint32_t n)
 		if (t->used < oldest->used)
 			oldest = t;
 	}
-	*oldest = (struct stream){ .next = first + n, .used = ++v->tick };
+	*oldest = (struct stream){ .next = first + n, .read = n, .used = ++v->tick };
 }
 
 static bool is_ahead(const struct served *v, uint32_t chunk)
@@ -357,12 +359,16 @@ static bool start_ahead(struct serve *s)
 			return false;
 		if (v->failure != 0 || v->no_ranges || serve_is_dead(v))
 			continue;
-		for (int k = 0; k < SERVE_STREAMS; k++)
-			for (uint32_t c = v->stream[k].next; c < v->b.nchunks && c - v->stream[k].next < v->stream[k].window; c++)
+		for (int k = 0; k < SERVE_STREAMS; k++) {
+			const struct stream *r = &v->stream[k];
+
+			/* When half of the window is missing, not with each chunk that it moves. */
+			for (uint32_t c = r->next; c < v->b.nchunks && (c - r->next) * 2 <= r->window && r->window > 0; c++)
 				if (v->state[c] == CHUNK_IDLE && blob_generation(&v->b, c) == 0) {
 					start_around(t, v, c, false);
 					return t->v != NULL;
 				}
+		}
 	}
 	return false;
 }
