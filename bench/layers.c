@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Disks of layers against the same bytes in a raw file, both through the block backends with the same engine and depth, in turn;
- * medians of the rounds. Reads, all from the page cache, are compared by processor time, which other load does not change; writes
- * with their flushes by the clock.
+ * Disks of layers against the same bytes in a raw file, both through the block backends with the same engine and depth,
+ * in turn; medians of the rounds. Reads from the page cache are compared by processor time, which other load does not
+ * change; reads from storage, and writes with their flushes, by the clock.
  *
- *   layers DIR MIB   read1, read8, read64: random reads of 4 KiB through so many layers, blocks spread at random over them
- *                    seq: reads of 128 KiB in order, one layer; write: random writes of 4 KiB, a flush behind each DEPTH
- *                    index_bytes: memory for each of a million segments; load: time to attach them / to read the index twice, into fresh memory
+ *   layers DIR MIB ['read seq cold write load']
+ *     read    read1, read8, read64: random reads of 4 KiB through so many layers, blocks spread at random over them
+ *     seq     reads of 128 KiB in order, one layer
+ *     cold    the same reads with nothing in the page cache
+ *     write   random writes of 4 KiB, a flush behind each DEPTH
+ *     load    time to attach a million segments in 1, 8, 64 layers / to read their indexes twice, into fresh memory;
+ *             index_bytes: memory for each of them
+ *
+ * Layout: a layer lies in its file in the order of the disk, as `coffer pack` writes it; of many, each has some blocks of
+ * every part of the disk. What a read from the page cache costs depends as much on the size of the pieces the kernel keeps
+ * there as on all else, and that is a matter of how they came in (one page at a time, in the pieces of a write, ahead
+ * of a reader: the longer it reads on the larger). So before something is measured, raw file and layers are dropped from
+ * the cache and brought in again, the same way for both: for random reads in single pages, as random reads do it,
+ * for reads in order by reading in order.
  *
  * Last line: `read1=... read64=... seq=... write=... index_bytes=...`; ratios are raw's time over layers'.
  */
@@ -25,7 +36,8 @@
 #include "lib/util.h"
 #include "tests/harness/machine.h"
 
-enum { DEPTH = 32, BLOCK = 4096, ROUNDS = 7, BATCHES = 500, WRITE_BATCHES = 60, SEQ = 128 << 10, MANY = 1 << 20 };
+enum { DEPTH = 32, BLOCK = 4096, ROUNDS = 7, BATCHES = 500, WRITE_BATCHES = 60, SEQ = 128 << 10, MANY = 1 << 20,
+       COLD_ROUNDS = 3, COLD_BATCHES = 30 };
 
 static uint8_t *memory; /* DEPTH * SEQ */
 
@@ -47,13 +59,30 @@ static int file_at(const char *dir, const char *name, int k)
 	return fd;
 }
 
+enum filling { OUT, SCATTERED, IN_ORDER };
+
+/* Out of the page cache, then in again: in single pages, or ahead of a reader in order. */
+static void settle(int fd, enum filling how)
+{
+	ssize_t n = how == OUT ? 0 : 1;
+
+	if (fdatasync(fd) < 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) ||
+	    posix_fadvise(fd, 0, 0, how == SCATTERED ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL))
+		die("drop from the page cache", NULL);
+	for (off_t at = 0; n > 0; at += n) {
+		n = pread(fd, memory, SEQ, at);
+		if (n < 0)
+			die("read", NULL);
+	}
+}
+
 /* The blocks of the raw file whose turn is k of n, as a sealed layer. */
 static int make_layer(const char *dir, int raw, uint64_t blocks, int k, int n)
 {
 	int fd = file_at(dir, "layer", n * 100 + k);
 	struct lsmt_head h = { .virtual_size = blocks * BLOCK };
 	uint8_t *entries = malloc(blocks * LSMT_ENTRY_BYTES);
-	uint64_t at = LSMT_BLOCK, count = 0, full = 0; /* written as the raw file is: the page cache keeps what comes together together */
+	uint64_t at = LSMT_BLOCK, count = 0, full = 0;
 	struct rnd rnd = { 9 };
 	struct err err = ERR_INIT;
 
@@ -88,16 +117,6 @@ static struct block *open_stack(const struct block_stack *s, bool ro)
 	if (block_open(&c, &b, &err) < 0)
 		die("open layers", &err);
 	return b;
-}
-
-static struct block *open_layers(const char *dir, int raw, uint64_t blocks, int n)
-{
-	int fds[LSMT_LAYERS_MAX];
-	struct block_stack s = { .base_fd = -1, .layer_fd = fds, .nlayers = n, .top_data_fd = -1, .top_index_fd = -1 };
-
-	for (int k = 0; k < n; k++)
-		fds[k] = make_layer(dir, raw, blocks, k, n);
-	return open_stack(&s, true);
 }
 
 static int left;
@@ -174,6 +193,66 @@ static double ratio(struct block *raw, struct block *l, enum block_op op, uint64
 	return v[ROUNDS / 2];
 }
 
+/* From storage. */
+static double cold_ratio(struct block *raw, struct block *l, int raw_fd, const int *fd, int n, uint64_t len, bool random)
+{
+	double v[COLD_ROUNDS];
+
+	for (int i = 0; i < COLD_ROUNDS; i++) {
+		double t[2];
+
+		for (int k = 0; k < 2; k++) {
+			uint64_t ns;
+
+			settle(raw_fd, OUT);
+			for (int j = 0; j < n; j++)
+				settle(fd[j], OUT);
+			ns = loop_now_ns();
+			run(k ? l : raw, BLOCK_READ, len, COLD_BATCHES, random, 2 + (uint64_t)i);
+			t[k] = (double)(loop_now_ns() - ns);
+		}
+		v[i] = t[0] / t[1];
+	}
+	qsort(v, COLD_ROUNDS, sizeof(*v), compare);
+	return v[COLD_ROUNDS / 2];
+}
+
+struct read_ratios {
+	double warm, seq, cold, cold_seq;
+};
+
+static void read_ratios(const char *dir, struct block *raw, int raw_fd, uint64_t blocks, int n, const char *only,
+			struct read_ratios *ret)
+{
+	int fd[LSMT_LAYERS_MAX], own[LSMT_LAYERS_MAX];
+	struct block_stack s = { .base_fd = -1, .layer_fd = own, .nlayers = n, .top_data_fd = -1, .top_index_fd = -1 };
+	struct block *l;
+
+	for (int k = 0; k < n; k++) {
+		fd[k] = make_layer(dir, raw_fd, blocks, k, n);
+		own[k] = dup(fd[k]);
+	}
+	l = open_stack(&s, true);
+	if (strstr(only, "read")) {
+		settle(raw_fd, SCATTERED);
+		for (int k = 0; k < n; k++)
+			settle(fd[k], SCATTERED);
+		ret->warm = ratio(raw, l, BLOCK_READ, BLOCK, BATCHES, true);
+	}
+	if (n == 1 && strstr(only, "seq")) {
+		settle(raw_fd, IN_ORDER);
+		settle(fd[0], IN_ORDER);
+		ret->seq = ratio(raw, l, BLOCK_READ, SEQ, BATCHES / 10, false);
+	}
+	if (strstr(only, "cold"))
+		ret->cold = cold_ratio(raw, l, raw_fd, fd, n, BLOCK, true);
+	if (n == 1 && strstr(only, "cold"))
+		ret->cold_seq = cold_ratio(raw, l, raw_fd, fd, n, SEQ, false);
+	for (int k = 0; k < n; k++)
+		close(fd[k]);
+	block_close(l);
+}
+
 static double write_ratio(const char *dir, struct block *raw)
 {
 	int data = file_at(dir, "data", 0), index = file_at(dir, "index", 0);
@@ -190,53 +269,74 @@ static double write_ratio(const char *dir, struct block *raw)
 	return r;
 }
 
-/* A layer of a million segments on a disk of 64 GiB: its data are a hole. */
-static void index_figures(const char *dir, double *bytes, double *load)
+/* Layer k of n, a million segments in all on a disk of 64 GiB, spread at random over the layers. Data are a hole. */
+static int make_many(const char *dir, int k, int n, uint64_t *ret_count, uint64_t *ret_at)
 {
-	uint64_t data_end = LSMT_HEADER_SECTORS + MANY * 128ull, at = data_end * 512;
+	uint64_t data_end = LSMT_HEADER_SECTORS + MANY * 128ull;
 	struct lsmt_head h = { .virtual_size = 64ull << 30 };
 	uint8_t *entries = malloc((size_t)MANY * LSMT_ENTRY_BYTES);
-	int fd = file_at(dir, "many", 0);
+	int fd = file_at(dir, "many", n * 100 + k);
+	struct rnd rnd = { 11 };
 	struct err err = ERR_INIT;
-	double v[ROUNDS];
 
+	*ret_count = 0;
+	*ret_at = data_end * 512;
 	for (uint64_t i = 0; i < MANY; i++) {
 		struct lsmt_seg s = { .offset = i * 128, .length = 8 + i % 64, .moffset = LSMT_HEADER_SECTORS + i * 128 };
 
-		lsmt_entry_encode(&s, entries + i * LSMT_ENTRY_BYTES);
+		if ((int)rnd_below(&rnd, (uint32_t)n) == k)
+			lsmt_entry_encode(&s, entries + (*ret_count)++ * LSMT_ENTRY_BYTES);
 	}
-	if (lsmt_seal_file(fd, &h, data_end, entries, MANY, &err) < 0)
+	if (lsmt_seal_file(fd, &h, data_end, entries, *ret_count, &err) < 0)
 		die("seal", &err);
 	free(entries);
+	return fd;
+}
+
+static double load_figure(const char *dir, int n, double *bytes)
+{
+	int fd[LSMT_LAYERS_MAX], copy[LSMT_LAYERS_MAX];
+	uint64_t count[LSMT_LAYERS_MAX], at[LSMT_LAYERS_MAX];
+	double v[ROUNDS];
+
+	for (int k = 0; k < n; k++)
+		fd[k] = make_many(dir, k, n, &count[k], &at[k]);
 	for (int i = 0; i < ROUNDS; i++) {
-		int copy = dup(fd);
-		struct block_stack s = { .base_fd = -1, .layer_fd = &copy, .nlayers = 1, .top_data_fd = -1, .top_index_fd = -1 };
-		clock_t t0 = clock(), t1;
+		struct block_stack s = { .base_fd = -1, .layer_fd = copy, .nlayers = n, .top_data_fd = -1,
+					 .top_index_fd = -1 };
+		clock_t t0, t1;
 		struct block *b;
 
-		for (int k = 0; k < 2; k++) {
-			size_t n = (size_t)MANY * LSMT_ENTRY_BYTES;
-			uint8_t *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		for (int k = 0; k < n; k++)
+			copy[k] = dup(fd[k]);
+		t0 = clock();
+		for (int twice = 0; twice < 2; twice++) {
+			size_t all = (size_t)MANY * LSMT_ENTRY_BYTES, done = 0;
+			uint8_t *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-			if (p == MAP_FAILED || fd_pread_full(fd, p, n, (off_t)at) < 0)
-				die("read the index", NULL);
-			munmap(p, n);
+			for (int k = 0; p != MAP_FAILED && k < n; done += count[k++] * LSMT_ENTRY_BYTES)
+				if (fd_pread_full(fd[k], p + done, count[k] * LSMT_ENTRY_BYTES, (off_t)at[k]) < 0)
+					die("read the index", NULL);
+			munmap(p, all);
 		}
 		t1 = clock();
 		b = open_stack(&s, true);
 		v[i] = (double)(clock() - t1) / (double)(t1 - t0);
-		*bytes = (double)lsmt_index_memory(&layers_of(b)->index) / (double)layers_of(b)->index.count;
+		*bytes = MAX(*bytes, (double)lsmt_index_memory(&layers_of(b)->index) / (double)layers_of(b)->index.count);
 		block_close(b);
 	}
+	for (int k = 0; k < n; k++)
+		close(fd[k]);
 	qsort(v, ROUNDS, sizeof(*v), compare);
-	*load = v[ROUNDS / 2];
-	close(fd);
+	return v[ROUNDS / 2];
 }
 
 int main(int argc, char **argv)
 {
 	static const int counts[] = { 1, 8, 64 };
-	double read[3], seq = 0, write, bytes, load;
+	struct read_ratios r[ARRAY_SIZE(counts)] = { 0 };
+	double load[3] = { 0 }, bytes = 0, write = 0;
+	const char *only = argc == 4 ? argv[3] : "read seq cold write load";
 	struct block_config c = { .backend = "file", .depth = DEPTH };
 	struct err err = ERR_INIT;
 	char path[4300];
@@ -245,8 +345,8 @@ int main(int argc, char **argv)
 	struct rnd rnd = { 3 };
 	int fd;
 
-	if (argc != 3)
-		die("usage: layers DIR MIB", NULL);
+	if (argc != 3 && argc != 4)
+		die("usage: layers DIR MIB ['read seq cold write load']", NULL);
 	blocks = strtoull(argv[2], NULL, 10) * 256;
 	memory = malloc((size_t)DEPTH * SEQ);
 	fd = file_at(argv[1], "raw", 0);
@@ -260,18 +360,15 @@ int main(int argc, char **argv)
 	c.path = path;
 	if (block_open(&c, &raw, &err) < 0)
 		die("raw", &err);
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		struct block *l = open_layers(argv[1], fd, blocks, counts[i]);
-
-		read[i] = ratio(raw, l, BLOCK_READ, BLOCK, BATCHES, true);
-		if (counts[i] == 1)
-			seq = ratio(raw, l, BLOCK_READ, SEQ, BATCHES / 10, false);
-		block_close(l);
-	}
-	write = write_ratio(argv[1], raw);
-	index_figures(argv[1], &bytes, &load);
-	printf("read8=%.2f load=%.2f\n", read[1], load);
-	printf("read1=%.2f read64=%.2f seq=%.2f write=%.2f index_bytes=%.1f\n", read[0], read[2], seq, write, bytes);
+	for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
+		read_ratios(argv[1], raw, fd, blocks, counts[i], only, &r[i]);
+	if (strstr(only, "write"))
+		write = write_ratio(argv[1], raw);
+	for (size_t i = 0; strstr(only, "load") && i < ARRAY_SIZE(counts); i++)
+		load[i] = load_figure(argv[1], counts[i], &bytes);
+	printf("cold1=%.2f cold8=%.2f cold64=%.2f cold_seq=%.2f\n", r[0].cold, r[1].cold, r[2].cold, r[0].cold_seq);
+	printf("read8=%.2f load1=%.2f load8=%.2f load64=%.2f\n", r[1].warm, load[0], load[1], load[2]);
+	printf("read1=%.2f read64=%.2f seq=%.2f write=%.2f index_bytes=%.1f\n", r[0].warm, r[2].warm, r[0].seq, write, bytes);
 	block_close(raw);
 	close(fd);
 	free(memory);

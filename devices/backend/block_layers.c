@@ -390,6 +390,8 @@ static void layers_submit(struct block *b, struct block_request *r)
 		r->flags &= ~(uint32_t)BLOCK_F_DURABLE;
 	layers_append(&l->todo, r);
 	l->again = true;
+	if (r->op == BLOCK_READ)
+		lsmt_index_approach(&l->index, &l->approach, r->pos / BLOCK_SECTOR);
 }
 
 static void layers_kick(struct block *b)

@@ -202,6 +202,7 @@ struct block_layers {
 	struct layers_space space;
 	struct lsmt_head top_head;
 	struct lsmt_index index;
+	struct lsmt_approach approach;
 	struct layers_list todo;      /* not started, or not all of it */
 	bool again;                   /* something has changed since todo was looked at */
 	bool draining;

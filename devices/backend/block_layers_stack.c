@@ -2,7 +2,7 @@
 /*
  * The "layers" backend: attaching a stack, and sealing its top.
  *
- * Layers are read lowest first, each entry going into the index over what is there. A jailed process does this too:
+ * The layers are opened lowest first, then their entries go into the index together (lsmt_load.c), then the top's. A jailed process does this too:
  * descriptors only, nothing is opened.
  *
  * Sealing has two parts. With the guest paused: copy the top's entries, put the new pair in its place; the old data file
@@ -27,6 +27,8 @@
 #include "devices/backend/block_layers.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+
+enum { ROOM_ALL = 1 << 16 }; /* entries of all layers that are read at a time, or a little more */
 
 struct load {
 	struct block_layers *l;
@@ -84,33 +86,50 @@ static int check_base(int fd, uint64_t *ret_size, struct err *err)
 	return 0;
 }
 
-static int attach_layer(struct block_layers *l, const struct block_stack *s, int i, uint8_t *buf, struct err *err)
-{
-	unsigned place = LAYERS_FILE_TAG0 + (unsigned)i;
-	struct load load = { l, (uint8_t)i };
-	struct lsmt_sealed sealed = { 0 };
-	struct lsmt_bytes bytes = { 0 };
-	uint64_t size;
+/* A layer while its index is read. */
+struct incoming {
+	struct lsmt_sealed sealed;
+	struct lsmt_bytes bytes;
 	char name[48];
-	int64_t n;
+};
+
+static int open_layer(struct block_layers *l, const struct block_stack *s, int i, struct incoming *in, struct err *err)
+{
+	uint64_t size;
 	int r;
 
-	snprintf(name, sizeof(name), "layer %d of %d", i + 1, s->nlayers);
-	r = lsmt_check_fd(s->layer_fd[i], false, name, &size, err);
+	snprintf(in->name, sizeof(in->name), "layer %d of %d", i + 1, s->nlayers);
+	r = lsmt_check_fd(s->layer_fd[i], false, in->name, &size, err);
 	if (r == 0)
-		r = layers_source_open(l, s, (unsigned)i, s->layer_fd[i], size, name, &bytes, err);
+		r = layers_source_open(l, s, (unsigned)i, s->layer_fd[i], size, in->name, &in->bytes, err);
 	if (r == 0)
-		r = lsmt_sealed_open_bytes(&bytes, name, &sealed, err);
+		r = lsmt_sealed_open_bytes(&in->bytes, in->name, &in->sealed, err);
 	if (r == 0)
-		r = fit_layer(l, name, sealed.head.virtual_size, err);
-	if (r < 0)
-		return r;
-	lsmt_index_expect(&l->index, sealed.head.index_entries);
-	n = lsmt_sealed_walk_bytes(&bytes, name, &sealed, buf, insert_each, &load, err);
-	if (n < 0)
-		return (int)n;
-	layers_source_settle(l, place);
-	return set_place(l, place, s->layer_fd[i], name, err);
+		r = fit_layer(l, in->name, in->sealed.head.virtual_size, err);
+	return r;
+}
+
+static int attach_layers(struct block_layers *l, const struct block_stack *s, struct err *err)
+{
+	unsigned n = (unsigned)s->nlayers;
+	uint32_t room = MAX(MIN(ROOM_ALL / MAX(n, 1u), (uint32_t)LSMT_READ_ENTRIES), (uint32_t)LSMT_LOAD_ROOM_MIN);
+	_cleanup_free_ struct incoming *in = calloc(n + 1, sizeof(*in));
+	_cleanup_free_ struct lsmt_walk *w = calloc(n + 1, sizeof(*w));
+	_cleanup_free_ uint8_t *buf = malloc((size_t)n * room * LSMT_ENTRY_BYTES + 1);
+	int r = in && w && buf ? 0 : err_errno(err, -ENOMEM, "layers");
+
+	for (unsigned i = 0; r == 0 && i < n; i++) {
+		w[i] = (struct lsmt_walk){ .bytes = &in[i].bytes, .name = in[i].name, .layer = &in[i].sealed,
+					   .buf = buf + (size_t)i * room * LSMT_ENTRY_BYTES, .room = room };
+		r = open_layer(l, s, (int)i, &in[i], err);
+	}
+	if (r == 0)
+		r = lsmt_index_load(&l->index, w, n, err);
+	for (unsigned i = 0; r == 0 && i < n; i++) {
+		layers_source_settle(l, LAYERS_FILE_TAG0 + i);
+		r = set_place(l, LAYERS_FILE_TAG0 + i, s->layer_fd[i], in[i].name, err);
+	}
+	return r;
 }
 
 static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t tag, uint8_t log, int index_fd)
@@ -178,8 +197,8 @@ static int attach_all(struct block_layers *l, const struct block_stack *s, uint6
 			r = layers_source_open(l, s, BLOCK_LAYER_BASE, s->base_fd, *base_size, "base", &bytes, err);
 		}
 	}
-	for (int i = 0; r == 0 && i < s->nlayers; i++)
-		r = attach_layer(l, s, i, buf, err);
+	if (r == 0)
+		r = attach_layers(l, s, err);
 	if (r == 0 && s->top_data_fd >= 0)
 		r = attach_top(l, s, buf, top, err);
 	else if (r == 0 && s->nlayers == 0)

@@ -88,6 +88,24 @@ int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, 
 int64_t lsmt_sealed_walk_bytes(const struct lsmt_bytes *b, const char *name, const struct lsmt_sealed *l, uint8_t *buf,
 			       lsmt_each *each, void *arg, struct err *err);
 
+/* The same piece by piece. What is in buf from at on, up to n, is checked, in order and without padding. */
+struct lsmt_walk {
+	const struct lsmt_bytes *bytes;
+	const char *name;
+	const struct lsmt_sealed *layer;
+	uint8_t *buf;
+	uint32_t room;  /* entries in buf */
+	uint32_t at, n;
+	uint64_t done;  /* entries read, with padding */
+	uint64_t next;  /* sector behind the last one */
+};
+/* Read on until there are so many (at most room), or all. */
+int lsmt_walk_fill(struct lsmt_walk *w, uint32_t want, struct err *err);
+static inline bool lsmt_walk_ended(const struct lsmt_walk *w)
+{
+	return w->done == w->layer->head.index_entries;
+}
+
 /* Where a log begins, and where it must end. */
 static inline uint64_t lsmt_log_start(bool second)
 {

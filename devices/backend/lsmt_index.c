@@ -18,6 +18,8 @@ enum {
 	INSERT_CHUNKS = 2,                   /* one insertion needs at most */
 	GIVE_BELOW = LSMT_CHUNK_SEGS * 7 / 8, /* a neighbour with less takes some */
 	JOIN_BELOW = LSMT_CHUNK_SEGS * 3 / 4, /* two with less together become one */
+	LINE_SEGS = 4,                        /* in a line of the processor's cache */
+	GUESS_NEAR = 8,
 };
 
 static uint64_t offset_of(const struct lsmt_cell *c)
@@ -104,7 +106,7 @@ int lsmt_index_init(struct lsmt_index *x, uint64_t max_segs, struct err *err)
 
 void lsmt_index_expect(struct lsmt_index *x, uint64_t n)
 {
-	uint64_t chunks = MIN(n / LSMT_CHUNK_SEGS, (uint64_t)(x->max - x->fresh));
+	uint64_t chunks = MIN((n + n / 4) / LSMT_CHUNK_SEGS, (uint64_t)(x->max - x->fresh)); /* not all will be full */
 
 	/* Large pages where they will be full; most of the time goes into making pages otherwise. */
 	if (chunks >= HUGE_CHUNKS)
@@ -189,29 +191,77 @@ static void respread(struct lsmt_index *x, uint32_t d, uint32_t nold, uint32_t n
 	}
 }
 
+/* How many chunks begin at or before `offset`. */
+static uint32_t chunks_before(const struct lsmt_index *x, uint64_t offset)
+{
+	const struct lsmt_dir *base = x->dir;
+	uint32_t n = x->ndir;
+
+	if (n == 0 || base->first > offset)
+		return 0;
+	while (n > 1) {
+		uint32_t half = n / 2;
+
+		base = base[half].first <= offset ? base + half : base; /* no jump: which way it goes cannot be foretold */
+		n -= half;
+	}
+	return (uint32_t)(base - x->dir) + 1;
+}
+
+/* Where in chunk d `offset` would be, were the segments of even size. Of the chunk itself only its head is read. */
+static uint32_t guess(const struct lsmt_index *x, uint32_t d, uint64_t offset)
+{
+	const struct lsmt_chunk *c = x->dir[d].chunk;
+	uint64_t first = x->dir[d].first, end = d + 1 < x->ndir ? x->dir[d + 1].first : end_of(&c->seg[c->n - 1]);
+
+	return offset < end ? (uint32_t)((offset - first) * c->n / (end - first)) : c->n;
+}
+
+void lsmt_index_approach(const struct lsmt_index *x, struct lsmt_approach *a, uint64_t offset)
+{
+	if (a->chunk < x->ndir && x->dir[a->chunk].first <= a->offset) { /* the index may have changed: no harm */
+		const struct lsmt_chunk *c = x->dir[a->chunk].chunk;
+		uint32_t i = guess(x, a->chunk, a->offset);
+
+		for (uint32_t k = i > GUESS_NEAR ? i - GUESS_NEAR : 0;
+		     k < MIN(i + GUESS_NEAR, (uint32_t)LSMT_CHUNK_SEGS); k += LINE_SEGS)
+			__builtin_prefetch(&c->seg[k]);
+	}
+	a->offset = offset;
+	a->chunk = chunks_before(x, offset) - 1;
+	if (a->chunk != UINT32_MAX)
+		__builtin_prefetch(x->dir[a->chunk].chunk);
+}
+
 /* The first segment that ends behind `offset`: chunk *d, place *i. d == ndir: there is none. */
 static void find(const struct lsmt_index *x, uint64_t offset, uint32_t *ret_d, uint32_t *ret_i)
 {
-	uint32_t lo = 0, hi = x->ndir;
+	uint32_t d = chunks_before(x, offset), lo, hi;
 	const struct lsmt_chunk *c;
-	uint32_t d;
 
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-
-		if (x->dir[mid].first <= offset)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	if (lo == 0) {
+	if (d == 0) {
 		*ret_d = *ret_i = 0;
 		return;
 	}
-	d = lo - 1;
-	c = x->dir[d].chunk;
-	lo = 0;
-	hi = c->n;
+	c = x->dir[--d].chunk;
+	/* It is in [lo, hi]: looked for from the guess on outwards, so that few of the chunk's lines are touched. */
+	lo = hi = MIN(guess(x, d, offset), c->n - 1);
+	if (end_of(&c->seg[lo]) <= offset) {
+		uint32_t step = LINE_SEGS;
+
+		lo++;
+		for (hi = lo; hi < c->n && end_of(&c->seg[hi]) <= offset; step *= 2) {
+			lo = hi + 1;
+			hi = MIN(hi + step, c->n);
+		}
+	} else {
+		uint32_t step = LINE_SEGS;
+
+		for (lo = hi; lo > 0 && end_of(&c->seg[lo - 1]) > offset; step *= 2) {
+			hi = lo - 1;
+			lo = lo > step ? lo - step : 0;
+		}
+	}
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 

@@ -49,9 +49,19 @@ bool lsmt_index_full(const struct lsmt_index *x);
 /* 0 or -ENOMEM with nothing changed. */
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s);
 
+/* All entries of n layers, lowest first, with tags from 0 on (lsmt_load.c). Each walk has room for LSMT_LOAD_ROOM_MIN or more.
+ * On failure the index has part of them. */
+enum { LSMT_LOAD_ROOM_MIN = 512 };
+int lsmt_index_load(struct lsmt_index *x, struct lsmt_walk *walks, unsigned n, struct err *err);
+
 /* What is at `offset`: a segment cut to start there and to have at most max (> 0) sectors: true; or a hole: false,
  * ret->length is its size, at most max (and at most UINT32_MAX). */
 bool lsmt_index_lookup(const struct lsmt_index *x, uint64_t offset, uint64_t max, struct lsmt_seg *ret);
+
+/* `offset` will be looked up soon, after others of the same kind: what that takes is fetched into the processor's cache
+ * meanwhile, in two steps, the second with the next call. *a: zeros at first. */
+struct lsmt_approach { uint64_t offset; uint32_t chunk; };
+void lsmt_index_approach(const struct lsmt_index *x, struct lsmt_approach *a, uint64_t offset);
 
 /* All segments with this tag, in order, encoded with tag 0: how many; ret (NULL: only count) has room for max. */
 uint64_t lsmt_index_extract(const struct lsmt_index *x, uint8_t tag, uint8_t *ret, uint64_t max);

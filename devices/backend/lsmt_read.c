@@ -114,40 +114,77 @@ int64_t lsmt_sealed_walk(int fd, const char *name, const struct lsmt_sealed *l, 
 	return lsmt_sealed_walk_bytes(&b, name, l, buf, each, arg, err);
 }
 
+/* n entries behind those that are there. */
+static int take_entries(struct lsmt_walk *w, uint32_t n, struct err *err)
+{
+	uint64_t sectors = w->layer->head.virtual_size / 512;
+
+	for (uint8_t *p = w->buf + (size_t)w->n * LSMT_ENTRY_BYTES, *end = p + (size_t)n * LSMT_ENTRY_BYTES; p < end;
+	     p += LSMT_ENTRY_BYTES, w->done++) {
+		const char *fault;
+		struct lsmt_seg s;
+
+		lsmt_entry_decode(p, &s);
+		if (is_padding(&s))
+			continue;
+		fault = s.offset < w->next ? "overlaps or comes before its predecessor"
+					   : lsmt_seg_fault(&s, sectors, w->layer->data_end);
+		if (fault)
+			return err_set(err, -EINVAL, "%s: index entry %" PRIu64 " (sectors %" PRIu64 "+%u) %s", w->name,
+				       w->done, s.offset, s.length, fault);
+		w->next = s.offset + s.length;
+		memcpy(w->buf + (size_t)w->n++ * LSMT_ENTRY_BYTES, p, LSMT_ENTRY_BYTES);
+	}
+	return 0;
+}
+
+int lsmt_walk_fill(struct lsmt_walk *w, uint32_t want, struct err *err)
+{
+	uint64_t total = w->layer->head.index_entries;
+
+	if (w->n - w->at >= want)
+		return 0;
+	memmove(w->buf, w->buf + (size_t)w->at * LSMT_ENTRY_BYTES, (size_t)(w->n - w->at) * LSMT_ENTRY_BYTES);
+	w->n -= w->at;
+	w->at = 0;
+	while (w->n < want && w->done < total) {
+		uint32_t n = (uint32_t)MIN(total - w->done, (uint64_t)(w->room - w->n));
+		int r = read_entries(w->bytes, w->layer->head.index_offset + w->done * LSMT_ENTRY_BYTES, n, w->name,
+				     w->buf + (size_t)w->n * LSMT_ENTRY_BYTES, err);
+
+		if (r == 0)
+			r = take_entries(w, n, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
 int64_t lsmt_sealed_walk_bytes(const struct lsmt_bytes *b, const char *name, const struct lsmt_sealed *l, uint8_t *buf,
 			       lsmt_each *each, void *arg, struct err *err)
 {
-	uint64_t done = 0, total = l->head.index_entries, next = 0, sectors = l->head.virtual_size / 512;
+	struct lsmt_walk w = { .bytes = b, .name = name, .layer = l, .buf = buf, .room = LSMT_READ_ENTRIES };
 	int64_t count = 0;
 
-	while (done < total) {
-		uint64_t n = MIN(total - done, (uint64_t)LSMT_READ_ENTRIES);
-		int r = read_entries(b, l->head.index_offset + done * LSMT_ENTRY_BYTES, n, name, buf, err);
+	for (;;) {
+		int r = lsmt_walk_fill(&w, 1, err);
 
 		if (r < 0)
 			return r;
-		for (uint64_t i = 0; i < n; i++) {
-			const char *fault;
+		if (w.n == 0)
+			return count;
+		for (; each && w.at < w.n; w.at++) {
 			struct lsmt_seg s;
 
-			lsmt_entry_decode(buf + i * LSMT_ENTRY_BYTES, &s);
-			if (is_padding(&s))
-				continue;
-			fault = s.offset < next ? "overlaps or comes before its predecessor"
-						: lsmt_seg_fault(&s, sectors, l->data_end);
-			if (fault)
-				return err_set(err, -EINVAL, "%s: index entry %" PRIu64 " (sectors %" PRIu64 "+%u) %s",
-					       name, done + i, s.offset, s.length, fault);
-			next = s.offset + s.length;
+			lsmt_entry_decode(buf + (size_t)w.at * LSMT_ENTRY_BYTES, &s);
 			s.tag = 0;
-			count++;
-			r = each ? each(arg, &s) : 0;
+			r = each(arg, &s);
 			if (r < 0)
-				return err_errno(err, r, "%s: index entry %" PRIu64, name, done + i);
+				return err_errno(err, r, "%s: index entry of sectors %" PRIu64 "+%u", name, s.offset, s.length);
 		}
-		done += n;
+		count += w.n;
+		w.at = w.n;
 	}
-	return count;
 }
 
 /* The two headers, and whether they are of one pair. */
