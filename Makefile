@@ -36,7 +36,7 @@ LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 PKG_VMM := liburing libzstd liblz4
 PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
-PKG_IMPORT := libarchive nettle
+PKG_IMPORT := libarchive zlib nettle
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
@@ -52,6 +52,7 @@ LIBCORE := $(B)/libcore.a
 LIBVMM := $(B)/libvmm.a
 LIBHOST := $(B)/libhost.a
 LIBFETCH := $(B)/libfetch.a
+LIBIMPORT := $(B)/libimport.a
 LIBAGENT := $(B)/libagent.a
 PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-agent
 
@@ -91,8 +92,9 @@ $(LIBCORE): $(call objs,$(LIB_SRC))
 $(LIBVMM): $(call objs,$(VMM_SRC))
 $(LIBHOST): $(call objs,$(HOST_SRC))
 $(LIBFETCH): $(call objs,$(FETCH_SRC))
+$(LIBIMPORT): $(call objs,$(IMPORT_SRC))
 $(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
-$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(HARNESS):
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -107,7 +109,7 @@ $(B)/coffer-fetch: $(B)/host/fetch/main.o $(LIBFETCH) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_FETCH))
 
 # The only user of libarchive, which reads what may be hostile, and loads a dozen libraries.
-$(B)/coffer-import: $(B)/host/import/main.o $(call objs,$(IMPORT_SRC)) $(B)/host/sha256.o $(LIBCORE)
+$(B)/coffer-import: $(B)/host/import/main.o $(LIBIMPORT) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_IMPORT))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
@@ -128,8 +130,8 @@ $(GUEST_TOOLS): $(B)/%: %.c
 	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
-ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBAGENT) $(LIBCORE)
-ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH))
+ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBAGENT) $(LIBCORE)
+ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT))
 $(TESTS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 $(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(ARCHIVES)

@@ -15,7 +15,7 @@ struct export_options {
 
 static const struct opt export_table[] = {
 	OPT_STRING(struct export_options, output, "output", 'o', "PATH", "where to; '-' is stdout"),
-	OPT_STRING(struct export_options, format, "format", 0, "FORMAT", "raw when not given: the disk as it is, a sparse file"),
+	OPT_STRING(struct export_options, format, "format", 0, "FORMAT", "raw (when not given): the disk as it is, a sparse file; oci: a directory, an OCI image layout"),
 	CMD_OPT_HELP(struct export_options),
 	OPT_END,
 };
@@ -25,7 +25,9 @@ static const struct cmd_help export_help = {
 	.summary = "write an image as a file of another kind",
 	.text = "PATH must not exist, and appears when it is whole.",
 	.options = export_table,
-	.examples = "coffer image export debian -o disk.raw\ncoffer image export app -o - | zstd >app.raw.zst",
+	.examples = "coffer image export debian -o disk.raw\ncoffer image export app -o - | zstd >app.raw.zst\n"
+		    "coffer image export app --format oci -o app\n"
+		    "skopeo copy --preserve-digests oci:app docker://registry.example/app",
 };
 
 static const struct image_export_format *find_format(const char *name)

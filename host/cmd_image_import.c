@@ -32,7 +32,8 @@ static const struct cmd_help import_help = {
 		"  what 'docker save' writes;\n"
 		"  a tar of a root file system, also compressed, or such a directory;\n"
 		"  a disk, raw or qcow2, with ext4, erofs or squashfs on it or on its only\n"
-		"  partition for Linux.\n"
+		"  partition for Linux;\n"
+		"  layers of overlaybd: a file, or a directory of them.\n"
 		"Environment, command, directory and user of a container image become the image's\n"
 		"defaults. The image appears when it is whole. None of it needs root.",
 	.options = import_table,

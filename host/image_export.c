@@ -106,8 +106,7 @@ int image_export_raw(const struct image *image, int out, struct progress *p, str
 
 /* ---- formats ---- */
 
-/* Never over something else. */
-static int put_in_place(const char *temp, const char *path, struct err *err)
+int image_export_put(const char *temp, const char *path, struct err *err)
 {
 	if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
 		return 0;
@@ -133,7 +132,7 @@ static int export_raw(const struct image *image, const char *path, int out, stru
 	if (r == 0 && fsync(fd) < 0)
 		r = err_errno(err, -errno, "write '%s'", temp);
 	if (r == 0)
-		r = put_in_place(temp, path, err);
+		r = image_export_put(temp, path, err);
 	if (r < 0)
 		unlink(temp);
 	return r;
@@ -141,5 +140,6 @@ static int export_raw(const struct image *image, const char *path, int out, stru
 
 const struct image_export_format image_export_formats[] = {
 	{ "raw", "the disk as it is, a sparse file", true, export_raw },
+	{ "oci", "a directory, an OCI image layout with the layers as they are (overlaybd)", false, image_export_oci },
 	{ .name = NULL },
 };

@@ -20,3 +20,9 @@ extern const struct image_export_format image_export_formats[];
 
 /* The raw disk: a sparse file when `out` is one, all bytes to a pipe. */
 int image_export_raw(const struct image *image, int out, struct progress *p, struct err *err);
+
+/* An OCI image layout in the new directory `path`. */
+int image_export_oci(const struct image *image, const char *path, int out, struct progress *p, struct err *err);
+
+/* What was written at `temp` gets its name, never over something else. */
+int image_export_put(const char *temp, const char *path, struct err *err);

@@ -38,6 +38,7 @@ struct importing {
 	struct image *image;
 	struct progress *p;
 	struct err *note;
+	struct oci_platform platform;
 	int fd; /* of what is imported */
 };
 
@@ -48,9 +49,10 @@ static int make_file(const struct importing *i, const char *name, struct err *er
 	return fd < 0 ? err_errno(err, -errno, "create '%s/%s'", i->d->path, name) : fd;
 }
 
+/* Of layers without compression. One may replace what another has, but not much more often than once. */
 static uint64_t bytes_max(const struct importing *i)
 {
-	return MAX(IMPORT_BYTES_MAX, i->o->size);
+	return i->o->size == 0 ? IMPORT_BYTES_MAX : 2 * i->o->size + IMPORT_BYTES_MORE;
 }
 
 /* A tree and where its contents are: the file system, as the image's layer. */
@@ -115,12 +117,9 @@ static int keep_layers(struct importing *i, const struct import_oci *oci, const 
 
 static int import_container(struct importing *i, const struct import_source *s, struct err *err)
 {
-	struct oci_platform wanted;
 	struct import_oci oci;
-	int r = oci_platform_parse(i->o->platform != NULL ? i->o->platform : IMAGE_IMPORT_PLATFORM, &wanted, err);
+	int r = import_oci_open(s, &i->platform, i->o->tag, &oci, err);
 
-	if (r == 0)
-		r = import_oci_open(s, &wanted, i->o->tag, &oci, err);
 	if (r < 0)
 		return r;
 	r = oci.overlaybd ? keep_layers(i, &oci, s, err) : unpack_oci(i, &oci, s, err);
@@ -299,6 +298,8 @@ int image_import(const struct image_store *s, const struct image_import_options 
 	struct importing i = { .o = o, .d = &d, .image = &image, .p = p, .note = note, .fd = -1 };
 	int r = image_name_check(o->name, err);
 
+	if (r == 0)
+		r = oci_platform_parse(o->platform != NULL ? o->platform : IMAGE_IMPORT_PLATFORM, &i.platform, err);
 	if (r == 0)
 		r = check_path(o->path, err);
 	if (r == 0)

@@ -19,7 +19,8 @@
 #include "lib/err.h"
 
 enum { IMPORT_ENTRIES_MAX = 8 << 20 };       /* members of all layers */
-#define IMPORT_BYTES_MAX (64ull << 30)       /* of all layers without compression, when --size is not more */
+#define IMPORT_BYTES_MAX (64ull << 30)       /* of all layers without compression; with --size twice that */
+#define IMPORT_BYTES_MORE (64ull << 20)      /* and this for what is no contents */
 #define IMPORT_META_MAX (2ull << 30)         /* bytes of names, targets and attributes */
 
 struct import_tree {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading archives: two readers of libarchive, one after the other. The first takes away the compression, the second is given
- * what that yields and knows the tar formats only. Between them the SHA-256 of the archive without compression is
+ * Reading archives: two readers, one after the other. The first takes away the compression (libarchive; gzip: gunzip.c), the second
+ * is libarchive again, is given what that yields and knows the tar formats only. Between them the SHA-256 of the archive without compression is
  * computed, of all of it: also of what comes after the end that the tar says it has.
  *
  * Trust: the archive is hostile, and libarchive is believed nothing but memory safety, which the jail stands in for: sizes, offsets and
@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "host/import/gunzip.h"
 #include "host/import/record.h"
 #include "host/sha256.h"
 #include "lib/fd.h"
@@ -28,7 +29,8 @@ enum { INPUT_BUFFER = 256 << 10, PIECE = 1 << 20, PROGRESS_STEP = 4 << 20, OUT_B
 
 struct reader {
 	const struct import_options *o;
-	struct archive *outer, *tar;
+	struct archive *outer, *tar; /* outer: NULL when it is gzip */
+	struct gunzip gunzip;
 	uint64_t read, shown; /* bytes of the input; of what was told */
 	uint64_t plain;       /* bytes without compression */
 	uint64_t spool, entries;
@@ -106,26 +108,37 @@ static int fail_archive(struct archive *a, const char *what, struct err *err)
 	return err_set(err, e == ENOMEM ? -ENOMEM : -EINVAL, "%s: %s", what, text != NULL ? text : "it is damaged or cut off");
 }
 
-static la_ssize_t read_input(struct archive *a, void *arg, const void **ret)
+static ssize_t more_input(void *arg, const void **ret, struct err *err)
 {
 	struct reader *r = arg;
 	size_t want = (size_t)MIN(r->o->size - r->read, (uint64_t)INPUT_BUFFER);
 	ssize_t n = fd_pread_full(IMPORT_INPUT_FD, r->input, want, (off_t)(r->o->offset + r->read));
 
-	if (n < 0 || (size_t)n != want) {
-		archive_set_error(a, n < 0 ? (int)-n : EIO, "the file cannot be read, or became shorter");
-		return -1;
-	}
+	if (n < 0 || (size_t)n != want)
+		return err_set(err, n < 0 ? (int)n : -EIO, "the file cannot be read, or became shorter");
 	r->read += want;
 	*ret = r->input;
 	return n;
 }
 
+static la_ssize_t read_input(struct archive *a, void *arg, const void **ret)
+{
+	struct err err = ERR_INIT;
+	ssize_t n = more_input(arg, ret, &err);
+
+	if (n < 0)
+		archive_set_error(a, (int)-n, "%s", err.text);
+	return n < 0 ? -1 : n;
+}
+
 /* Bytes without compression: how many, 0 at the end, -errno. */
 static ssize_t read_plain(struct reader *r, struct err *err)
 {
-	la_ssize_t n = archive_read_data(r->outer, r->piece, sizeof(r->piece));
+	la_ssize_t n = r->gunzip.open ? gunzip_read(&r->gunzip, r->piece, sizeof(r->piece), err) :
+					archive_read_data(r->outer, r->piece, sizeof(r->piece));
 
+	if (n < 0 && r->gunzip.open)
+		return n;
 	if (n < 0)
 		return fail_archive(r->outer, "the compression", err);
 	r->plain += (uint64_t)n;
@@ -153,13 +166,17 @@ static la_ssize_t read_tar(struct archive *a, void *arg, const void **ret)
 static int open_outer(struct reader *r, struct err *err)
 {
 	struct archive_entry *entry;
-	struct archive *a = r->outer = archive_read_new();
+	struct archive *a;
+	uint8_t head[2];
 	int e;
 
+	if (r->o->size >= sizeof(head) && fd_pread_full(IMPORT_INPUT_FD, head, sizeof(head), (off_t)r->o->offset) == sizeof(head) &&
+	    head[0] == 0x1f && head[1] == 0x8b)
+		return gunzip_open(&r->gunzip, more_input, r, err);
+	a = r->outer = archive_read_new();
 	if (a == NULL)
 		return err_set(err, -ENOMEM, "no memory");
 	archive_read_support_filter_none(a);
-	archive_read_support_filter_gzip(a);
 	archive_read_support_filter_bzip2(a);
 	archive_read_support_filter_xz(a);
 	archive_read_support_filter_lzma(a);
@@ -390,6 +407,7 @@ static int run(const struct import_options *o, bool members, struct err *err)
 		e = finish(r, err);
 	archive_read_free(r->tar);
 	archive_read_free(r->outer);
+	gunzip_close(&r->gunzip);
 	free(r);
 	return e;
 }

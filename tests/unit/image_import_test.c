@@ -4,6 +4,7 @@
  * what `umoci unpack` makes of it: types, modes, owners, times, attributes, links, devices and contents. As another user than
  * root, umoci cannot make owners and devices: skipped.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -22,6 +23,7 @@
 #include <cmocka.h>
 
 #include "host/file.h"
+#include "host/image_export.h"
 #include "host/image_ext4.h"
 #include "host/image_import.h"
 #include "host/sha256.h"
@@ -332,14 +334,30 @@ static void assert_same(const struct list *want, const struct list *have)
 
 /* ---- tests ---- */
 
-static int import(struct fixture *f, const char *path, const char *name)
+static int import_sized(struct fixture *f, const char *path, const char *name, uint64_t size)
 {
 	struct err note = ERR_INIT;
 	char at[PATH_MAX];
 
 	f->err = ERR_INIT;
 	snprintf(at, sizeof(at), "%s/%s", f->base, path);
-	return image_import(&f->store, &(struct image_import_options){ .path = at, .name = name }, NULL, &note, &f->err);
+	return image_import(&f->store, &(struct image_import_options){ .path = at, .name = name, .size = size }, NULL, &note,
+			    &f->err);
+}
+
+static void import(struct fixture *f, const char *path, const char *name)
+{
+	if (import_sized(f, path, name, 0) < 0)
+		fail_msg("%s: %s", path, f->err.text);
+}
+
+static void id_of(struct fixture *f, const char *name, char ret[IMAGE_SHA256_LEN + 1])
+{
+	struct image image;
+
+	assert_int_equal(image_store_resolve(&f->store, name, &image, &f->err), 0);
+	memcpy(ret, image.id, sizeof(image.id));
+	image_finish(&image);
 }
 
 static void make_layout(const struct fixture *f)
@@ -360,8 +378,7 @@ static void an_image_of_umoci_is_what_umoci_unpacks(void **state)
 		skip();
 	make_layout(f);
 	shell(f, "umoci unpack --image lay:one bundle");
-	if (import(f, "lay", "one") < 0)
-		fail_msg("%s", f->err.text);
+	import(f, "lay", "one");
 	snprintf(path, sizeof(path), "%s/bundle/rootfs", f->base);
 	list_dir(path, &f->list[0]);
 	list_image(f, "one", &f->list[1]);
@@ -376,10 +393,168 @@ static void an_image_of_umoci_is_what_umoci_unpacks(void **state)
 	image_finish(&image);
 }
 
+/* The same image in other wrappings is the same tree. */
+static void layouts_and_saved_images_in_archives_are_the_same_image(void **state)
+{
+	static const char *const forms[] = { "lay.tar", "lay.tar.zst", "zstd", "saved.tar", "saved.tar.gz" };
+	struct fixture *f = *state;
+
+	shell(f, "mkdir -p r/etc r/bin; echo one >r/etc/one; ln r/etc/one r/bin/two; ln -s one r/etc/three");
+	shell(f, "umoci init --layout lay; umoci new --image lay:x; umoci insert --rootless --image lay:x r /; umoci gc --layout lay");
+	shell(f, "tar cf lay.tar -C lay .; zstd -q lay.tar; gzip -k lay.tar");
+	shell(f, "skopeo --tmpdir . copy -q --dest-compress-format zstd --dest-compress oci:lay:x oci:zstd:x");
+	shell(f, "skopeo --tmpdir . copy -q oci:lay:x docker-archive:saved.tar:app:1; gzip -k saved.tar");
+	import(f, "lay", "lay");
+	list_image(f, "lay", &f->list[0]);
+	assert_int_equal(f->list[0].n, 6);
+	for (size_t i = 0; i < ARRAY_SIZE(forms); i++) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "form%zu", i);
+		import(f, forms[i], name);
+		for (size_t k = 0; k < f->list[1].n; k++)
+			free(f->list[1].line[k]);
+		f->list[1].n = 0;
+		list_image(f, name, &f->list[1]);
+		assert_same(&f->list[0], &f->list[1]);
+	}
+}
+
+static void a_tar_is_what_tar_extracts(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX];
+
+	if (geteuid() != 0)
+		skip();
+	shell(f, "python3 $TOP/tests/unit/import_layers.py .; mkdir x; tar -xpf gnu-sparse.tar -C x");
+	shell(f, "echo x >x/.wh.file; chmod 755 x; touch -d @5 x/.wh.file x; tar cf root.tar --sparse -C x .; xz -1 root.tar");
+	import(f, "root.tar.xz", "root");
+	snprintf(path, sizeof(path), "%s/x", f->base);
+	list_dir(path, &f->list[0]);
+	list_image(f, "root", &f->list[1]);
+	assert_same(&f->list[0], &f->list[1]);
+}
+
+static void an_exported_layout_is_imported_as_the_same_layers(void **state)
+{
+	struct fixture *f = *state;
+	char id[2][IMAGE_SHA256_LEN + 1], path[PATH_MAX];
+	struct image image;
+
+	shell(f, "mkdir -p r/etc; echo one >r/etc/one");
+	import(f, "r", "one");
+	assert_int_equal(image_store_resolve(&f->store, "one", &image, &f->err), 0);
+	snprintf(path, sizeof(path), "%s/out", f->base);
+	assert_int_equal(image_export_oci(&image, path, -1, NULL, &f->err), 0);
+	assert_int_equal(image_export_oci(&image, path, -1, NULL, &f->err), -EEXIST);
+	image_finish(&image);
+	/* Other programs take it, with its digests. */
+	shell(f, "skopeo --tmpdir . copy -q --preserve-digests oci:out dir:copied; grep -q overlaybd/blob-digest copied/manifest.json");
+	import(f, "out", "two");
+	id_of(f, "one", id[0]);
+	id_of(f, "two", id[1]);
+	assert_string_equal(id[0], id[1]);
+	shell(f, "test -z \"$(ls -d out.* 2>/dev/null)\"");
+}
+
+static void layers_of_overlaybd_are_kept_as_they_are(void **state)
+{
+	struct fixture *f = *state;
+	char id[4][IMAGE_SHA256_LEN + 1];
+	struct image image;
+
+	shell(f, "tar xzf $TOP/tests/data/overlaybd-ext4_64.tar.gz; mkdir dir named wrap; cp ext4_64 dir/overlaybd.commit; cp ext4_64 named/00");
+	shell(f, "echo '{\"lowers\":[{\"file\":\"/somewhere/overlaybd.commit\"}]}' >dir/config.v1.json; tar cf wrapped --format=ustar ext4_64");
+	import(f, "ext4_64", "file");
+	import(f, "dir", "dir");
+	import(f, "named", "named");
+	import(f, "wrapped", "wrapped");
+	id_of(f, "file", id[0]);
+	id_of(f, "dir", id[1]);
+	id_of(f, "named", id[2]);
+	assert_string_equal(id[0], id[1]);
+	assert_string_equal(id[0], id[2]);
+	assert_int_equal(image_store_resolve(&f->store, "wrapped", &image, &f->err), 0);
+	assert_int_equal(image.size, 64ull << 30);
+	assert_int_equal(image.format, IMAGE_FORMAT_EXT4);
+	image_finish(&image);
+}
+
+static void the_root_of_a_disk_is_taken(void **state)
+{
+	struct fixture *f = *state;
+	struct image image;
+
+	shell(f, "truncate -s 8M fs; mke2fs -q -F -t ext4 fs; qemu-img convert -O qcow2 fs fs.qcow2");
+	/* A table with a partition of FAT at sector 1 and one of Linux at 64. */
+	shell(f, "python3 -c '\n"
+		 "import struct\n"
+		 "e = lambda kind, at, n: struct.pack(\"<B3sB3sII\", 0, bytes(3), kind, bytes(3), at, n)\n"
+		 "head = bytes(446) + e(12, 1, 60) + e(0x83, 64, 16384) + bytes(32) + b\"\\x55\\xaa\"\n"
+		 "open(\"disk\", \"wb\").write(head + bytes(63 * 512) + open(\"fs\", \"rb\").read())\n"
+		 "two = bytes(446) + e(0x83, 1, 60) + e(0x83, 64, 16384) + bytes(32) + b\"\\x55\\xaa\"\n"
+		 "open(\"two\", \"wb\").write(two + bytes(63 * 512) + open(\"fs\", \"rb\").read())\n"
+		 "beyond = bytes(446) + e(0x83, 64, 1 << 30) + bytes(48) + b\"\\x55\\xaa\"\n"
+		 "open(\"beyond\", \"wb\").write(beyond + bytes(1 << 20))\n'");
+	import(f, "fs", "fs");
+	import(f, "fs.qcow2", "qcow2");
+	import(f, "disk", "disk");
+	for (int k = 0; k < 3; k++) {
+		static const char *const names[] = { "fs", "qcow2", "disk" };
+
+		assert_int_equal(image_store_resolve(&f->store, names[k], &image, &f->err), 0);
+		assert_int_equal(image.size, 8 << 20);
+		assert_int_equal(image.format, IMAGE_FORMAT_EXT4);
+		image_finish(&image);
+	}
+	assert_int_equal(import_sized(f, "two", "two", 0), -EINVAL);
+	assert_non_null(strstr(f->err.text, "2 partitions"));
+	assert_int_equal(import_sized(f, "beyond", "beyond", 0), -EINVAL);
+	assert_non_null(strstr(f->err.text, "not inside the disk"));
+}
+
+static void hostile_images_are_refused_and_leave_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct dirent **list;
+	char path[PATH_MAX];
+	int n, bad = 0;
+
+	shell(f, "mkdir cases; python3 $TOP/tests/unit/import_hostile.py cases");
+	snprintf(path, sizeof(path), "%s/cases", f->base);
+	n = scandir(path, &list, NULL, alphasort);
+	assert_true(n > 30);
+	for (int k = 0; k < n; k++) {
+		_cleanup_free_ uint8_t *says = NULL;
+		size_t len;
+
+		if (list[k]->d_name[0] != '.') {
+			snprintf(path, sizeof(path), "%s/cases/%s/says", f->base, list[k]->d_name);
+			assert_int_equal(file_read(path, 4096, &says, &len, &f->err), 0);
+			snprintf(path, sizeof(path), "cases/%s/it", list[k]->d_name);
+			if (import_sized(f, path, "hostile", 16 << 20) >= 0 || strstr(f->err.text, (char *)says) == NULL) {
+				fprintf(stderr, "%s: '%s' does not say '%s'\n", list[k]->d_name, f->err.text, says);
+				bad++;
+			}
+		}
+		free(list[k]);
+	}
+	free(list);
+	assert_int_equal(bad, 0);
+	shell(f, "test -z \"$(ls builds)\"; test -z \"$(ls images)\"");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(an_image_of_umoci_is_what_umoci_unpacks, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(layouts_and_saved_images_in_archives_are_the_same_image, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_tar_is_what_tar_extracts, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(an_exported_layout_is_imported_as_the_same_layers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(layers_of_overlaybd_are_kept_as_they_are, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_root_of_a_disk_is_taken, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(hostile_images_are_refused_and_leave_nothing, set_up, tear_down),
 	};
 
 	return cmocka_run_group_tests_name("image_import", tests, NULL, NULL);
