@@ -116,6 +116,23 @@ bool serve_check_step(struct serve *s)
 	return more;
 }
 
+/* All was wanted, and does not go in together. */
+static void fail_for_room(struct serve *s)
+{
+	log_line(&s->log, LOG_ERROR, "the layers do not fit into the cache, which may have %" PRIu64 " MiB: raise --cache-size",
+		 s->cache_size >> 20);
+	for (uint32_t i = 0; i < s->nblobs; i++) {
+		struct served *v = &s->blob[i];
+
+		if (v->whole_known)
+			continue;
+		v->dead = -ENOSPC;
+		v->dead_until = UINT64_MAX;
+		serve_fail_all(v, -ENOSPC);
+		whole(v, -ENOSPC);
+	}
+}
+
 void serve_bound(struct serve *s)
 {
 	uint64_t used, over;
@@ -130,6 +147,10 @@ void serve_bound(struct serve *s)
 	over = used + s->check_every - s->cache_size;
 	over -= MIN(over, blob_cache_evict(&s->cache, over));
 	s->full = over > 0;
+	if (s->full && s->mode == SERVE_ALL) {
+		fail_for_room(s);
+		return;
+	}
 	for (uint32_t i = 0; i < s->nblobs && over > 0; i++) {
 		struct served *v = &s->blob[i];
 		uint32_t now = blob_counter(&v->b);
