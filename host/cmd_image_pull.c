@@ -34,7 +34,8 @@ static const struct cmd_help pull_help = {
 	.usage = "image pull docker://HOST[:PORT]/REPOSITORY[:TAG|@DIGEST] [OPTIONS]\nimage pull http(s)://HOST/DIRECTORY/[#NAME] [OPTIONS]",
 	.summary = "take an image from a registry or a web server",
 	.text = "Layers of overlaybd's kind are not downloaded: VMs read what they need, into a\n"
-		"cache that all share, and the rest follows. A directory holds an OCI layout.\n"
+		"cache that all share, and the rest follows. Layers that are tars are downloaded\n"
+		"and imported. A directory holds an OCI layout.\n"
 		"Without --creds-file credentials come from $XDG_RUNTIME_DIR/containers/auth.json,\n"
 		"~/.config/containers/auth.json or ~/.docker/config.json. VMs use the files that\n"
 		"--creds-file and --ca-file name for as long as they read from there.",
@@ -56,7 +57,7 @@ int cmd_image_pull(int argc, char **argv)
 	struct pull_options o = { 0 };
 	struct cmd_image_watch watch;
 	struct image_store store;
-	struct err err = ERR_INIT;
+	struct err err = ERR_INIT, note = ERR_INIT;
 	char name[PULL_NAME_SIZE];
 	int status, first = cmd_parse(&pull_help, &c, argc, argv, false, &status), r;
 
@@ -76,7 +77,7 @@ int cmd_image_pull(int argc, char **argv)
 	if (r == 0)
 		r = cmd_image_watch_begin(&watch, &err);
 	if (r == 0) {
-		r = pull_image(&store, &o, name, &watch.progress, &err);
+		r = pull_image(&store, &o, name, &watch.progress, &note, &err);
 		cmd_image_watch_end(&watch);
 	}
 	pull_access_finish(&o.access);
@@ -84,6 +85,8 @@ int cmd_image_pull(int argc, char **argv)
 		err_prefix(&err, "image pull: ");
 		return cmd_fail(&err);
 	}
+	if (note.code != 0)
+		fprintf(stderr, "coffer: image pull: %s\n", note.text);
 	printf("%s\n", name);
 	return cmd_finish_stdout(0);
 }

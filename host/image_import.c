@@ -309,7 +309,7 @@ int image_import(const struct image_store *s, const struct image_import_options 
 	if (r < 0)
 		return r;
 	snprintf(image.name, sizeof(image.name), "%s", o->name);
-	snprintf(image.source, sizeof(image.source), "%.*s", IMAGE_SOURCE_MAX, o->path);
+	snprintf(image.source, sizeof(image.source), "%.*s", IMAGE_SOURCE_MAX, o->source != NULL ? o->source : o->path);
 	r = run(&i, err);
 	image_finish(&image);
 	progress_stage(p, "cleaning up");

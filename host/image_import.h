@@ -11,6 +11,7 @@
 
 struct image_import_options {
 	const char *path;
+	const char *source;   /* where it came from, for the manifest; NULL: path */
 	const char *name;
 	const char *platform; /* NULL: IMAGE_IMPORT_PLATFORM */
 	const char *tag;      /* of container images: which of several; NULL: there is one */

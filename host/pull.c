@@ -33,6 +33,8 @@ struct pull {
 	struct progress *p;
 	char *text; /* the document at hand */
 	size_t len;
+	struct pull_documents kept;
+	struct err *note;
 };
 
 /* ---- documents ---- */
@@ -152,7 +154,8 @@ static int take_config(struct pull *u, const struct oci_manifest *m, struct imag
 
 /* ---- layers ---- */
 
-static int count_overlaybd(const struct oci_manifest *m, struct err *err)
+/* 1: all of them, 0: none. */
+static int are_overlaybd(const struct oci_manifest *m, struct err *err)
 {
 	size_t n = 0;
 
@@ -161,14 +164,11 @@ static int count_overlaybd(const struct oci_manifest *m, struct err *err)
 			return err_set(err, -EINVAL, "layer %zu: its media type '%.100s' is not known", i + 1, m->layer[i].type);
 		n += m->layer[i].kind == OCI_KIND_OVERLAYBD;
 	}
-	if (n == 0)
-		return err_set(err, -EOPNOTSUPP,
-			       "its layers are tars, which cannot be read where they lie: fetch it with 'skopeo copy' into a layout, and import that");
-	if (n < m->nlayers)
+	if (n > 0 && n < m->nlayers)
 		return err_set(err, -EINVAL, "%zu of its %zu layers are overlaybd's and the others tars: Coffer takes either", n, m->nlayers);
 	if (n > IMAGE_LAYERS_MAX)
 		return err_set(err, -E2BIG, "it has %zu layers; an image can have %d", n, IMAGE_LAYERS_MAX);
-	return 0;
+	return n > 0;
 }
 
 static int list_layers(const struct pull *u, const struct oci_manifest *m, struct image *image, struct err *err)
@@ -253,19 +253,52 @@ static int check_name(const struct image_store *s, const struct pull *u, char re
 	return image_name_check(ret, err);
 }
 
+static void sum(const char *text, size_t len, char ret[80])
+{
+	char hex[SHA256_HEX_SIZE];
+	struct sha256_ctx ctx;
+
+	sha256_init(&ctx);
+	sha256_update(&ctx, len, (const uint8_t *)text);
+	sha256_end_hex(&ctx, hex);
+	snprintf(ret, 80, "sha256:%s", hex);
+}
+
+/* The document at hand is kept for an import. */
+static void keep(struct pull *u, char **text, size_t *len, char digest[80])
+{
+	sum(u->text, u->len, digest);
+	*text = TAKE_PTR(u->text);
+	*len = u->len;
+}
+
+static int take_documents(struct pull *u, struct oci_manifest *m, struct image *image, struct err *err)
+{
+	struct pull_documents *t = &u->kept;
+	int r = fetch_manifest(u, m, err);
+
+	if (r < 0)
+		return r;
+	t->manifest_type = strstr(u->text, OCI_TYPE_DOCKER_MANIFEST) != NULL ? OCI_TYPE_DOCKER_MANIFEST : OCI_TYPE_MANIFEST;
+	keep(u, &t->manifest, &t->manifest_len, t->manifest_digest);
+	r = take_config(u, m, image, err);
+	if (r == 0)
+		keep(u, &t->config, &t->config_len, t->config_digest);
+	return r;
+}
+
 static int pull(const struct image_store *s, struct pull *u, struct image *image, struct err *err)
 {
 	struct oci_manifest m = { 0 };
-	int r;
+	int r, lazy = 0;
 
 	progress_stage(u->p, "fetching the manifest");
 	r = open_session(u, err);
 	if (r == 0)
-		r = fetch_manifest(u, &m, err);
+		r = take_documents(u, &m, image, err);
 	if (r == 0)
-		r = count_overlaybd(&m, err);
-	if (r == 0)
-		r = take_config(u, &m, image, err);
+		r = lazy = are_overlaybd(&m, err);
+	r = r < 0 ? r : 0;
 	if (r == 0)
 		r = list_layers(u, &m, image, err);
 	oci_manifest_finish(&m);
@@ -273,6 +306,10 @@ static int pull(const struct image_store *s, struct pull *u, struct image *image
 		return r;
 	/* The readers of its layers find it then. */
 	r = pull_access_save(u->ref.origin, &u->o->access, err);
+	if (r == 0 && !lazy) {
+		err_set(u->note, -EOPNOTSUPP, "its layers are tars, which cannot be read where they lie: all of it was fetched and imported");
+		return pull_tars(s, image, &u->kept, u->o, u->p, u->note, err);
+	}
 	if (r == 0) {
 		progress_stage(u->p, "reading the layers' indexes");
 		r = pull_inspect_disk(image, u->o->cache_size, u->p, err);
@@ -281,9 +318,9 @@ static int pull(const struct image_store *s, struct pull *u, struct image *image
 }
 
 int pull_image(const struct image_store *s, const struct pull_options *o, char ret_name[PULL_NAME_SIZE], struct progress *p,
-	       struct err *err)
+	       struct err *note, struct err *err)
 {
-	struct pull u = { .o = o, .session = FETCH_SESSION_NONE, .p = p };
+	struct pull u = { .o = o, .session = FETCH_SESSION_NONE, .p = p, .note = note };
 	struct image image = { .created = time(NULL) };
 	int r = pull_ref_parse(o->url, o->access.insecure, o->access.ca_file != NULL, &u.ref, err);
 
@@ -298,6 +335,8 @@ int pull_image(const struct image_store *s, const struct pull_options *o, char r
 	r = pull(s, &u, &image, err);
 	fetch_session_close(&u.session);
 	free(u.text);
+	free(u.kept.manifest);
+	free(u.kept.config);
 	image_finish(&image);
 	return r;
 }

@@ -20,9 +20,20 @@ struct pull_options {
 
 enum { PULL_NAME_SIZE = IMAGE_NAME_MAX + 1 };
 
-/* Layers of overlaybd's kind stay where they are. ret_name: what the image is called. 0 or -errno. */
+/* Layers of overlaybd's kind stay where they are, others are fetched and imported. ret_name: what the image is called. `note`: a line when
+ * there is something to say of a success. 0 or -errno. */
 int pull_image(const struct image_store *s, const struct pull_options *o, char ret_name[PULL_NAME_SIZE], struct progress *p,
-	       struct err *err);
+	       struct err *note, struct err *err);
+
+/* pull_tar.c: the layers of *image (all with a URL) are tars. The documents have been checked. */
+struct pull_documents {
+	char *manifest, *config; /* owned */
+	size_t manifest_len, config_len;
+	const char *manifest_type;
+	char manifest_digest[80], config_digest[80];
+};
+int pull_tars(const struct image_store *s, const struct image *image, const struct pull_documents *t, const struct pull_options *o,
+	      struct progress *p, struct err *note, struct err *err);
 
 /* pull_disk.c: what the layers (all remote) are together: size and format of *image, from what of them is read at every start. The
  * cache has that then. */
