@@ -53,6 +53,12 @@ static int check_root(struct vm_handle *vm, int signal_fd, struct err *err)
 	return 0;
 }
 
+/* One that was remote at the start has no digest in the VM's record, but its image, which is held, is what it was then. */
+static bool is_layer(const struct snapshot_layer *have, const struct image_layer *want)
+{
+	return have->size == want->bytes && (!strcmp(have->digest, want->xxh) || (want->url && !*have->digest));
+}
+
 /* The VM's lowest layers must be the image's: it may have been made anew since the snapshot that the VM comes from. Sets
  * how many of the VM's layers are the image's. */
 static int compare_image(const struct image *image, const struct snapshot_disk *d, size_t *ret, struct err *err)
@@ -71,7 +77,7 @@ static int compare_image(const struct image *image, const struct snapshot_disk *
 		same = !*d->path;
 	}
 	for (; k < image->nlayers && same; k++, n++)
-		same = n < d->nlayers && d->layer[n].size == image->layer[k].bytes && !strcmp(d->layer[n].digest, image->layer[k].xxh);
+		same = n < d->nlayers && is_layer(&d->layer[n], &image->layer[k]);
 	*ret = n;
 	return same ? 0 : err_set(err, -ESTALE, "its image '%s' is not what the VM's disk begins with: it was made anew or changed since the start, or the VM is of a flattened snapshot",
 				  image->name[0] ? image->name : image->path);
