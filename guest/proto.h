@@ -33,6 +33,7 @@ enum {
 	AGENT_ACK_STEP = 64 * 1024,      /* bytes of frames after which the host owes an ACK, at the latest */
 	AGENT_ERROR_TEXT_MAX = 1024,
 	AGENT_CONNECTIONS_MAX = 256,
+	AGENT_MACHINE_ID = 32, /* hexadecimal digits */
 	AGENT_ARGV_MAX = 4096,
 	AGENT_ENV_MAX = 1024,
 	AGENT_DEFAULT_ENV_MAX = 256,        /* configure: entries */

@@ -46,6 +46,7 @@ struct agent_slot {
 	struct channel_progress progress;
 	_Atomic bool used, has_cgroup;
 	_Atomic bool froze; /* the root's file system, and has not thawed it yet */
+	char machine_id[AGENT_MACHINE_ID + 1]; /* what this connection has taken out of /etc/machine-id; "": nothing */
 };
 
 struct agent_shared {

@@ -144,8 +144,8 @@ static void set_names(const struct agent *a, const struct boot_words *w)
 		agent_say(a, "host name '%s': %s", w->hostname, strerror(errno));
 	if (!w->machine_id[0])
 		return;
-	if (strlen(w->machine_id) != REQUEST_MACHINE_ID || strspn(w->machine_id, "0123456789abcdef") != REQUEST_MACHINE_ID)
-		agent_say(a, "coffer.machine_id: must be %d lower-case hexadecimal digits", REQUEST_MACHINE_ID);
+	if (strlen(w->machine_id) != AGENT_MACHINE_ID || strspn(w->machine_id, "0123456789abcdef") != AGENT_MACHINE_ID)
+		agent_say(a, "coffer.machine_id: must be %d lower-case hexadecimal digits", AGENT_MACHINE_ID);
 	else if (control_write_machine_id("/etc", w->machine_id, &err) < 0)
 		agent_say(a, "%s", err.text);
 }

@@ -134,7 +134,7 @@ static int make_etc(const char *etc, struct err *err)
 
 int control_write_machine_id(const char *etc, const char *id, struct err *err)
 {
-	char line[REQUEST_MACHINE_ID + 2], path[PATH_MAX];
+	char line[AGENT_MACHINE_ID + 2], path[PATH_MAX];
 	int rc = access(etc, F_OK) == 0 ? 0 : make_etc(etc, err);
 
 	if (rc < 0)
@@ -231,22 +231,24 @@ int control_thaw(struct handler *h)
 }
 
 /* What /etc/machine-id has, or "": one that the guest has put there in another form is its own. */
-static void read_machine_id(char ret[REQUEST_MACHINE_ID + 1])
+static void read_machine_id(char ret[AGENT_MACHINE_ID + 1])
 {
-	char text[REQUEST_MACHINE_ID + 2];
+	char text[AGENT_MACHINE_ID + 2];
 	_cleanup_close_ int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n = fd < 0 ? -1 : fd_read_full(fd, text, sizeof(text));
 
 	ret[0] = '\0';
-	if (n == REQUEST_MACHINE_ID + 1 && text[REQUEST_MACHINE_ID] == '\n' &&
-	    strspn(text, "0123456789abcdef") == REQUEST_MACHINE_ID) {
-		memcpy(ret, text, REQUEST_MACHINE_ID);
-		ret[REQUEST_MACHINE_ID] = '\0';
+	if (n == AGENT_MACHINE_ID + 1 && text[AGENT_MACHINE_ID] == '\n' &&
+	    strspn(text, "0123456789abcdef") == AGENT_MACHINE_ID) {
+		memcpy(ret, text, AGENT_MACHINE_ID);
+		ret[AGENT_MACHINE_ID] = '\0';
 	}
 }
 
-static int freeze(struct handler *h, char id[REQUEST_MACHINE_ID + 1])
+static int freeze(struct handler *h)
 {
+	char *id = h->slot->machine_id;
+
 	id[0] = '\0';
 	if (h->request.anonymous)
 		read_machine_id(id);
@@ -264,20 +266,21 @@ static int freeze(struct handler *h, char id[REQUEST_MACHINE_ID + 1])
 	return 0;
 }
 
-static void restore_machine_id(struct handler *h, const char *id)
+void control_return_machine_id(struct agent *a, struct agent_slot *slot)
 {
 	struct err why = ERR_INIT;
 
-	if (id[0] && control_write_machine_id("/etc", id, &why) < 0)
-		agent_say(h->agent, "%s", why.text);
+	if (slot->machine_id[0] && control_write_machine_id("/etc", slot->machine_id, &why) < 0)
+		agent_say(a, "%s", why.text);
+	slot->machine_id[0] = '\0';
 }
 
 /* Frozen for as long as the connection lives, but not for ever: neither a host that dies nor one that stands still can
- * leave the guest's disk frozen. If this process is killed, the supervisor thaws. */
+ * leave the guest's disk frozen. If this process is killed, the supervisor thaws, and puts the machine-id back. */
 int control_freeze(struct handler *h)
 {
 	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
-	char byte, id[REQUEST_MACHINE_ID + 1];
+	char byte;
 	uint32_t none = 0, self = 1 + (uint32_t)(h->slot - h->agent->shared->slot);
 	int rc = need_disk(h, "freeze");
 
@@ -286,9 +289,9 @@ int control_freeze(struct handler *h)
 	/* A second one would find the machine-id away, and the first would put it back before the second's freeze. */
 	if (!atomic_compare_exchange_strong(&h->agent->shared->freezer, &none, self))
 		return err_set(&h->err, -EBUSY, "freeze: another freeze lasts or is being undone: try again");
-	rc = freeze(h, id);
+	rc = freeze(h);
 	if (rc < 0) {
-		restore_machine_id(h, id);
+		control_return_machine_id(h->agent, h->slot);
 		atomic_store(&h->agent->shared->freezer, 0);
 		return rc;
 	}
@@ -308,7 +311,7 @@ int control_freeze(struct handler *h)
 	if (ioctl(h->agent->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
 		return err_errno(&h->err, -errno, "thaw");
 	atomic_store(&h->slot->froze, false);
-	restore_machine_id(h, id);
+	control_return_machine_id(h->agent, h->slot);
 	atomic_store(&h->agent->shared->freezer, 0);
 	return 0;
 }

@@ -51,6 +51,8 @@ int control_sync(struct handler *h);
 int control_freeze(struct handler *h);
 int control_thaw(struct handler *h);
 int control_power(struct handler *h);
+/* After the thaw: what the freeze of this slot took out of /etc/machine-id goes back. */
+void control_return_machine_id(struct agent *a, struct agent_slot *slot);
 
 /* Also when the kernel command line asks for it. */
 /* Into the file machine-id of `etc` ("/etc"), which is made if it is missing. 0 or -errno; -EROFS: it is read-only. */

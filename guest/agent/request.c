@@ -253,8 +253,8 @@ static int check_configure(const struct request *r, struct err *err)
 		    strspn(r->hostname, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") != n)
 			return err_set(err, -EINVAL, "request: 'hostname' must be 1 to %d of A-Z a-z 0-9 . -", REQUEST_HOSTNAME_MAX);
 	}
-	if (r->machine_id && (strlen(r->machine_id) != REQUEST_MACHINE_ID || strspn(r->machine_id, "0123456789abcdef") != REQUEST_MACHINE_ID))
-		return err_set(err, -EINVAL, "request: 'machine_id' must be %d lower-case hexadecimal digits", REQUEST_MACHINE_ID);
+	if (r->machine_id && (strlen(r->machine_id) != AGENT_MACHINE_ID || strspn(r->machine_id, "0123456789abcdef") != AGENT_MACHINE_ID))
+		return err_set(err, -EINVAL, "request: 'machine_id' must be %d lower-case hexadecimal digits", AGENT_MACHINE_ID);
 	return 0;
 }
 

@@ -266,6 +266,7 @@ static void handler_ended(struct supervisor *s, struct connection *c, int status
 	atomic_store(&e->id, 0);
 	if (atomic_exchange(&c->slot->froze, false) && ioctl(s->a->writable_fd, FITHAW, 0) < 0 && errno != EINVAL)
 		agent_say(s->a, "thaw: %s", strerror(errno)); /* EINVAL: not frozen */
+	control_return_machine_id(s->a, c->slot);
 	uint32_t self = 1 + (uint32_t)(c->slot - s->a->shared->slot);
 
 	atomic_compare_exchange_strong(&s->a->shared->freezer, &self, 0);
