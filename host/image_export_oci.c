@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An image as an OCI image layout whose layers are those of the image, as overlaybd's tools and registries have them: blobs of the media
- * type of a tar that are none, marked by annotations. Their digests are those of the store, so who imports the layout has
- * an equal image. A raw lowest layer becomes a sealed one.
+ * An image as an OCI image layout whose layers are those of the image, as overlaybd's tools and registries have them:
+ * blobs of the media type of a tar that are none, marked by annotations. Their digests are those of the store, so who
+ * imports the layout has an equal image. A raw lowest layer becomes a sealed one.
  *
  * The layout is written beside where it shall be and appears by one rename.
  */
@@ -140,8 +140,8 @@ static json_t *make_config(const struct layout *l)
 
 		image_time_format(layer->created, when);
 		json_array_append_new(ids, digest_of(&l->layer[k]));
-		json_array_append_new(history, json_pack("{s:s, s:s, s:s*}", "created", when, "created_by", "coffer", "comment",
-							 layer->message));
+		json_array_append_new(history, json_pack("{s:s, s:s, s:s*}", "created", when, "created_by", "coffer",
+							 "comment", layer->message));
 	}
 	if (image->env != NULL)
 		json_object_set_new(config, "Env", strings(image->env));
@@ -152,8 +152,8 @@ static json_t *make_config(const struct layout *l)
 	if (image->cwd != NULL)
 		json_object_set_new(config, "WorkingDir", json_string(image->cwd));
 	image_time_format(image->created, when);
-	return json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:o}, s:o}", "created", when, "architecture", "amd64", "os", "linux", "config",
-			 config, "rootfs", "type", "layers", "diff_ids", ids, "history", history);
+	return json_pack("{s:s, s:s, s:s, s:o, s:{s:s, s:o}, s:o}", "created", when, "architecture", "amd64", "os",
+			 "linux", "config", config, "rootfs", "type", "layers", "diff_ids", ids, "history", history);
 }
 
 static json_t *make_manifest(const struct layout *l)
@@ -166,20 +166,23 @@ static json_t *make_manifest(const struct layout *l)
 
 		snprintf(size, sizeof(size), "%" PRIu64, b->size);
 		json_array_append_new(layers,
-				      json_pack("{s:s, s:o, s:I, s:{s:o, s:s, s:s, s:s}}", "mediaType", OCI_TYPE_LAYER, "digest", digest_of(b),
-						"size", (json_int_t)b->size, "annotations", OCI_OVERLAYBD_DIGEST, digest_of(b),
-						OCI_OVERLAYBD_SIZE, size, OCI_OVERLAYBD_FS_TYPE, image_format_name(l->image->format),
+				      json_pack("{s:s, s:o, s:I, s:{s:o, s:s, s:s, s:s}}", "mediaType", OCI_TYPE_LAYER,
+						"digest", digest_of(b), "size", (json_int_t)b->size, "annotations",
+						OCI_OVERLAYBD_DIGEST, digest_of(b), OCI_OVERLAYBD_SIZE, size,
+						OCI_OVERLAYBD_FS_TYPE, image_format_name(l->image->format),
 						OCI_OVERLAYBD_VERSION, OVERLAYBD_VERSION));
 	}
-	return json_pack("{s:i, s:s, s:{s:s, s:o, s:I}, s:o}", "schemaVersion", 2, "mediaType", OCI_TYPE_MANIFEST, "config", "mediaType",
-			 OCI_TYPE_CONFIG, "digest", digest_of(&l->config), "size", (json_int_t)l->config.size, "layers", layers);
+	return json_pack("{s:i, s:s, s:{s:s, s:o, s:I}, s:o}", "schemaVersion", 2, "mediaType", OCI_TYPE_MANIFEST,
+			 "config", "mediaType", OCI_TYPE_CONFIG, "digest", digest_of(&l->config), "size",
+			 (json_int_t)l->config.size, "layers", layers);
 }
 
 static char *make_index(const struct layout *l)
 {
-	json_t *o = json_pack("{s:i, s:s, s:[{s:s, s:o, s:I, s:{s:s, s:s}, s:{s:s}}]}", "schemaVersion", 2, "mediaType", OCI_TYPE_INDEX,
-			      "manifests", "mediaType", OCI_TYPE_MANIFEST, "digest", digest_of(&l->manifest), "size",
-			      (json_int_t)l->manifest.size, "platform", "architecture", "amd64", "os", "linux", "annotations", OCI_REF_NAME,
+	json_t *o = json_pack("{s:i, s:s, s:[{s:s, s:o, s:I, s:{s:s, s:s}, s:{s:s}}]}", "schemaVersion", 2, "mediaType",
+			      OCI_TYPE_INDEX, "manifests", "mediaType", OCI_TYPE_MANIFEST, "digest",
+			      digest_of(&l->manifest), "size", (json_int_t)l->manifest.size, "platform", "architecture",
+			      "amd64", "os", "linux", "annotations", OCI_REF_NAME,
 			      *l->image->name != '\0' ? l->image->name : "latest");
 	char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
 

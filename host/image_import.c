@@ -7,8 +7,8 @@
  *   disk (raw, qcow2)                          its file system -> one sealed layer
  *   layers of overlaybd                        copied as they are
  *
- * Archives are read by a jailed process (import_tree.h). Everything is made in a draft of the store and appears by one rename; what
- * fails leaves nothing.
+ * Archives are read by a jailed process (import_tree.h). Everything is made in a draft of the store and appears by one
+ * rename; what fails leaves nothing.
  */
 #include "host/image_import.h"
 
@@ -99,7 +99,8 @@ static int unpack_oci(struct importing *i, const struct import_oci *oci, const s
 	return r;
 }
 
-static int keep_layers(struct importing *i, const struct import_oci *oci, const struct import_source *s, struct err *err)
+static int keep_layers(struct importing *i, const struct import_oci *oci, const struct import_source *s,
+		       struct err *err)
 {
 	for (size_t k = 0; k < oci->nlayers; k++) {
 		struct import_blob blob;
@@ -228,7 +229,9 @@ static bool is_compressed(const uint8_t *head)
 	static const struct {
 		const char *magic;
 		size_t n;
-	} known[] = { { "\x1f\x8b", 2 }, { "\x28\xb5\x2f\xfd", 4 }, { "\xfd" "7zXZ", 6 }, { "BZh", 3 }, { "\x04\x22\x4d\x18", 4 } };
+	} known[] = {
+		{ "\x1f\x8b", 2 }, { "\x28\xb5\x2f\xfd", 4 }, { "\xfd\x37zXZ", 6 }, { "BZh", 3 }, { "\x04\x22\x4d\x18", 4 },
+	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(known); k++)
 		if (memcmp(head, known[k].magic, known[k].n) == 0)
@@ -257,7 +260,9 @@ static int import_file(struct importing *i, const struct stat *st, struct err *e
 		return import_plain(i, i->fd, (uint64_t)st->st_size, err);
 	if (import_disk_is(head, (size_t)n))
 		return import_disk(i, err);
-	return err_set(err, -EINVAL, "'%s' is nothing that is known: no tar (also compressed), container image, disk with ext4, erofs or squashfs, qcow2, or layer of overlaybd",
+	return err_set(err, -EINVAL,
+		       "'%s' is nothing that is known: no tar (also compressed), container image, disk with ext4, "
+		       "erofs or squashfs, qcow2, or layer of overlaybd",
 		       i->o->path);
 }
 
@@ -290,8 +295,8 @@ static int check_path(const char *path, struct err *err)
 	return 0;
 }
 
-int image_import(const struct image_store *s, const struct image_import_options *o, struct progress *p, struct err *note,
-		 struct err *err)
+int image_import(const struct image_store *s, const struct image_import_options *o, struct progress *p,
+		 struct err *note, struct err *err)
 {
 	struct image image = { 0 };
 	struct image_draft d = IMAGE_DRAFT_NONE;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Layers of overlaybd: see import_chain.h. A layer keeps its bytes, so that its digest stays that of whoever made it. It is copied: the store's
- * files never change, and nobody knows who else writes to those that were given.
+ * Layers of overlaybd: see import_chain.h. A layer keeps its bytes, so that its digest stays that of whoever made it.
+ * It is copied: the store's files never change, and nobody knows who else writes to those that were given.
  *
- * Trust: layers, names and configurations are hostile. Each layer is checked as it is measured (lsmt_inspect), and all of them
- * together when the disk's first block is read. A configuration can name nothing outside its directory.
+ * Trust: layers, names and configurations are hostile. Each layer is checked as it is measured (lsmt_inspect), and all
+ * of them together when the disk's first block is read. A configuration can name nothing outside its directory.
  */
 #include "host/import_chain.h"
 
@@ -32,7 +32,9 @@ static const char lsmt_magic[8] = "LSMT\0\1\2";
 
 static bool is_layer(const struct import_blob *blob)
 {
-	struct zfile_source s = { .read_at = zfile_read_fd, .ctx = (void *)(intptr_t)blob->fd, .start = blob->offset, .size = blob->size };
+	struct zfile_source s = {
+		.read_at = zfile_read_fd, .ctx = (void *)(intptr_t)blob->fd, .start = blob->offset, .size = blob->size
+	};
 	char head[sizeof(lsmt_magic)];
 
 	if (zfile_unwrap(&s, "layer", NULL) < 0)
@@ -72,7 +74,8 @@ static int copy_blob(const struct import_blob *blob, int out, struct progress *p
 	return 0;
 }
 
-int import_chain_add(struct image_draft *d, struct image *image, const struct import_blob *blob, struct progress *p, struct err *err)
+int import_chain_add(struct image_draft *d, struct image *image, const struct import_blob *blob, struct progress *p,
+		     struct err *err)
 {
 	_cleanup_close_ int fd = -1;
 	struct image_layer facts;
@@ -116,11 +119,14 @@ int import_chain_finish(struct image_draft *d, struct image *image, struct err *
 		return err_errno(err, r, "read the disk that the layers make");
 	image->format = image_format_sniff(block);
 	if (image->format == IMAGE_FORMAT_UNKNOWN)
-		return err_set(err, -EINVAL, "the disk that the layers make has no ext4, erofs or squashfs: are all layers there, the lowest first?");
+		return err_set(err, -EINVAL,
+			       "the disk that the layers make has no ext4, erofs or squashfs: are all layers there, "
+			       "the lowest first?");
 	return 0;
 }
 
-int import_chain_file(struct image_draft *d, struct image *image, int fd, const char *name, struct progress *p, struct err *err)
+int import_chain_file(struct image_draft *d, struct image *image, int fd, const char *name, struct progress *p,
+		      struct err *err)
 {
 	struct import_blob blob = { .fd = fd };
 	struct stat st;
@@ -139,8 +145,8 @@ int import_chain_file(struct image_draft *d, struct image *image, int fd, const 
 
 /* ---- a directory ---- */
 
-static int add_named(struct image_draft *d, struct image *image, const struct import_source *s, const char *file, struct progress *p,
-		     struct err *err)
+static int add_named(struct image_draft *d, struct image *image, const struct import_source *s, const char *file,
+		     struct progress *p, struct err *err)
 {
 	struct import_blob blob;
 	int r = import_source_open(s, file, &blob, err);
@@ -160,15 +166,18 @@ static const char *within(const struct import_source *s, const char *file)
 	return *file != '/' && import_source_has(s, file) ? file : base != NULL ? base + 1 : file;
 }
 
-static int add_lowers(struct image_draft *d, struct image *image, const struct import_source *s, const json_t *lowers, struct progress *p,
-		      struct err *err)
+static int add_lowers(struct image_draft *d, struct image *image, const struct import_source *s, const json_t *lowers,
+		      struct progress *p, struct err *err)
 {
 	for (size_t k = 0; k < json_array_size(lowers); k++) {
 		const json_t *file = json_object_get(json_array_get(lowers, k), "file");
 		int r;
 
 		if (!json_is_string(file))
-			return err_set(err, -EINVAL, "\"lowers\": layer %zu has no \"file\": only layers that are here can be imported", k + 1);
+			return err_set(
+				err, -EINVAL,
+				"\"lowers\": layer %zu has no \"file\": only layers that are here can be imported",
+				k + 1);
 		r = add_named(d, image, s, within(s, json_string_value(file)), p, err);
 		if (r < 0)
 			return r;
@@ -177,7 +186,8 @@ static int add_lowers(struct image_draft *d, struct image *image, const struct i
 }
 
 /* 1: done; 0: there is no such configuration. */
-static int by_config(struct image_draft *d, struct image *image, const struct import_source *s, struct progress *p, struct err *err)
+static int by_config(struct image_draft *d, struct image *image, const struct import_source *s, struct progress *p,
+		     struct err *err)
 {
 	static const char *const names[] = { "config.v1.json", "config.json" };
 
@@ -209,7 +219,8 @@ static int is_named(const struct dirent *e)
 	return e->d_name[0] != '.';
 }
 
-static int by_name(struct image_draft *d, struct image *image, const struct import_source *s, struct progress *p, struct err *err)
+static int by_name(struct image_draft *d, struct image *image, const struct import_source *s, struct progress *p,
+		   struct err *err)
 {
 	struct dirent **list;
 	int n = scandirat(s->fd, ".", &list, is_named, alphasort), layers = 0, r = 0;
@@ -233,7 +244,8 @@ static int by_name(struct image_draft *d, struct image *image, const struct impo
 	return r < 0 ? r : layers > 0 && layers == n;
 }
 
-int import_chain_dir(struct image_draft *d, struct image *image, int dir, const char *name, struct progress *p, struct err *err)
+int import_chain_dir(struct image_draft *d, struct image *image, int dir, const char *name, struct progress *p,
+		     struct err *err)
 {
 	struct import_source s;
 	int r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Container images: see import_oci.h. From index.json the way leads through at most OCI_INDEX_DEPTH_MAX indexes to a manifest, its
- * config and its layers. Every document and blob has to have the size and the digest that the one before says. A digest is
- * compared before anything is read into the blob.
+ * Container images: see import_oci.h. From index.json the way leads through at most OCI_INDEX_DEPTH_MAX indexes to a
+ * manifest, its config and its layers. Every document and blob has to have the size and the digest that the one before
+ * says. A digest is compared before anything is read into the blob.
  */
 #include "host/import_oci.h"
 
@@ -18,7 +18,8 @@ enum { PATH_SIZE = 96 };
 
 bool import_oci_is(const struct import_source *s)
 {
-	return import_source_has(s, "index.json") || import_source_has(s, "oci-layout") || import_source_has(s, "manifest.json");
+	return import_source_has(s, "index.json") || import_source_has(s, "oci-layout") ||
+	       import_source_has(s, "manifest.json");
 }
 
 static void blob_path(const struct oci_descriptor *d, char ret[PATH_SIZE])
@@ -37,11 +38,12 @@ static int check_size(const char *what, uint64_t wanted, uint64_t size, struct e
 {
 	if (size == wanted)
 		return 0;
-	return err_set(err, -EBADMSG, "%s has %llu bytes, not %llu: it is damaged or cut off", what, (unsigned long long)size,
-		       (unsigned long long)wanted);
+	return err_set(err, -EBADMSG, "%s has %llu bytes, not %llu: it is damaged or cut off", what,
+		       (unsigned long long)size, (unsigned long long)wanted);
 }
 
-static int read_document(const struct import_source *s, const struct oci_descriptor *d, char **ret, size_t *ret_len, struct err *err)
+static int read_document(const struct import_source *s, const struct oci_descriptor *d, char **ret, size_t *ret_len,
+			 struct err *err)
 {
 	struct sha256_ctx sha;
 	char path[PATH_SIZE], hex[SHA256_HEX_SIZE];
@@ -65,8 +67,8 @@ static int read_document(const struct import_source *s, const struct oci_descrip
 }
 
 /* From index.json to the manifest. */
-static int find_manifest(const struct import_source *s, const struct oci_platform *wanted, const char *tag, struct oci_manifest *ret,
-			 struct err *err)
+static int find_manifest(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
+			 struct oci_manifest *ret, struct err *err)
 {
 	char *text;
 	size_t len;
@@ -101,8 +103,8 @@ static int find_manifest(const struct import_source *s, const struct oci_platfor
 	return r;
 }
 
-static int open_layout(const struct import_source *s, const struct oci_platform *wanted, const char *tag, struct import_oci *o,
-		       struct err *err)
+static int open_layout(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
+		       struct import_oci *o, struct err *err)
 {
 	_cleanup_free_ char *text = NULL;
 	size_t len, blocks = 0;
@@ -118,8 +120,9 @@ static int open_layout(const struct import_source *s, const struct oci_platform 
 	for (size_t k = 0; k < o->nlayers; k++)
 		blocks += o->manifest.layer[k].kind == OCI_KIND_OVERLAYBD;
 	if (blocks > 0 && blocks < o->nlayers)
-		return err_set(err, -EINVAL, "manifest: %zu of %zu layers are overlaybd's, the others tars: that is no one disk", blocks,
-			       o->nlayers);
+		return err_set(err, -EINVAL,
+			       "manifest: %zu of %zu layers are overlaybd's, the others tars: that is no one disk",
+			       blocks, o->nlayers);
 	o->overlaybd = blocks > 0;
 	return 0;
 }
@@ -128,8 +131,9 @@ static int open_layout(const struct import_source *s, const struct oci_platform 
 static int choose_saved(struct import_oci *o, const char *tag, struct err *err)
 {
 	if (o->saved.n > 1 && tag == NULL)
-		return err_set(err, -EINVAL, "manifest.json: there are %zu images: choose one with --tag, such as '%.80s'", o->saved.n,
-			       o->saved.image[0].tag != NULL ? o->saved.image[0].tag : "");
+		return err_set(err, -EINVAL,
+			       "manifest.json: there are %zu images: choose one with --tag, such as '%.80s'",
+			       o->saved.n, o->saved.image[0].tag != NULL ? o->saved.image[0].tag : "");
 	for (size_t i = 0; i < o->saved.n; i++) {
 		if (tag == NULL || (o->saved.image[i].tag != NULL && strcmp(o->saved.image[i].tag, tag) == 0)) {
 			o->which = i;
@@ -166,15 +170,16 @@ static int check_config(const struct import_oci *o, const struct oci_platform *w
 
 	plain.variant[0] = '\0';
 	if (*has->arch != '\0' && !oci_platform_fits(&plain, has))
-		return err_set(err, -ENOENT, "config: the image is for %s/%s, not for %s/%s: see --platform", has->os, has->arch,
-			       wanted->os, wanted->arch);
+		return err_set(err, -ENOENT, "config: the image is for %s/%s, not for %s/%s: see --platform", has->os,
+			       has->arch, wanted->os, wanted->arch);
 	if (o->config.ndiff_ids != o->nlayers)
-		return err_set(err, -EINVAL, "config: it has %zu diff_ids for %zu layers", o->config.ndiff_ids, o->nlayers);
+		return err_set(err, -EINVAL, "config: it has %zu diff_ids for %zu layers", o->config.ndiff_ids,
+			       o->nlayers);
 	return 0;
 }
 
-int import_oci_open(const struct import_source *s, const struct oci_platform *wanted, const char *tag, struct import_oci *ret,
-		    struct err *err)
+int import_oci_open(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
+		    struct import_oci *ret, struct err *err)
 {
 	struct import_oci o = { 0 };
 	int r = import_source_has(s, "index.json") ? open_layout(s, wanted, tag, &o, err) : open_saved(s, tag, &o, err);
@@ -222,8 +227,8 @@ int import_oci_layer(const struct import_oci *o, const struct import_source *s, 
 	return r;
 }
 
-int import_oci_unpack(const struct import_oci *o, const struct import_source *s, struct import_tree *t, struct progress *p,
-		      struct err *err)
+int import_oci_unpack(const struct import_oci *o, const struct import_source *s, struct import_tree *t,
+		      struct progress *p, struct err *err)
 {
 	for (size_t k = 0; k < o->nlayers; k++) {
 		struct import_blob blob;

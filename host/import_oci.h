@@ -6,19 +6,20 @@
 
 struct import_oci {
 	struct oci_config config;
-	struct oci_manifest manifest;   /* of a layout */
-	struct oci_docker_save saved;   /* of a docker save: */
-	size_t which;                   /* the image of it */
-	bool docker, overlaybd;         /* overlaybd: the layers are that, all of them */
+	struct oci_manifest manifest; /* of a layout */
+	struct oci_docker_save saved; /* of a docker save: */
+	size_t which;                 /* the image of it */
+	bool docker, overlaybd;       /* overlaybd: the layers are that, all of them */
 	size_t nlayers;
 };
 
 /* Does the source look like one? */
 bool import_oci_is(const struct import_source *s);
 
-/* Find the image for a platform (and, if not NULL, of a tag), with all documents that lead to it checked against their digests. */
-int import_oci_open(const struct import_source *s, const struct oci_platform *wanted, const char *tag, struct import_oci *ret,
-		    struct err *err);
+/* Find the image for a platform (and, if not NULL, of a tag), with all documents that lead to it checked against their
+ * digests. */
+int import_oci_open(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
+		    struct import_oci *ret, struct err *err);
 void import_oci_close(struct import_oci *o);
 
 /* Open layer k; its size and digest are checked against the manifest. To be closed. */
@@ -26,5 +27,5 @@ int import_oci_layer(const struct import_oci *o, const struct import_source *s, 
 		     struct progress *p, struct err *err);
 
 /* Apply all layers (not overlaybd's) to the tree, each compared with its diff_id. */
-int import_oci_unpack(const struct import_oci *o, const struct import_source *s, struct import_tree *t, struct progress *p,
-		      struct err *err);
+int import_oci_unpack(const struct import_oci *o, const struct import_source *s, struct import_tree *t,
+		      struct progress *p, struct err *err);

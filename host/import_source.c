@@ -63,7 +63,8 @@ static const struct fstree_inode *find_in_tar(const struct import_source *s, con
 		i = fstree_lookup(&s->tree, at);
 		if (i == NULL || !S_ISLNK(i->mode))
 			return i;
-		snprintf(next, sizeof(next), "%.*s/%s", i->target[0] == '/' || slash == NULL ? 0 : (int)(slash - at), at, i->target);
+		snprintf(next, sizeof(next), "%.*s/%s", i->target[0] == '/' || slash == NULL ? 0 : (int)(slash - at),
+			 at, i->target);
 		if (fstree_resolve(&s->tree, next, at, NULL) < 0)
 			return NULL;
 	}
@@ -72,7 +73,8 @@ static const struct fstree_inode *find_in_tar(const struct import_source *s, con
 
 static int open_beneath(int dir, const char *path)
 {
-	struct open_how how = { .flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
+	struct open_how how = { .flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC,
+				.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
 	int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
 
 	return fd < 0 ? -errno : fd;
@@ -87,7 +89,9 @@ int import_source_open(const struct import_source *s, const char *path, struct i
 
 		if (i == NULL || !S_ISREG(i->mode))
 			return err_set(err, -ENOENT, "the archive has no file '%.200s'", path);
-		*ret = (struct import_blob){ .fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 3), .offset = i->file.offset, .size = i->size };
+		*ret = (struct import_blob){ .fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 3),
+					     .offset = i->file.offset,
+					     .size = i->size };
 		return ret->fd < 0 ? err_errno(err, -errno, "'%.200s'", path) : 0;
 	}
 	_cleanup_close_ int fd = open_beneath(s->fd, path);
@@ -107,7 +111,7 @@ void import_blob_close(struct import_blob *blob)
 
 bool import_source_has(const struct import_source *s, const char *path)
 {
-	struct import_blob blob;
+	struct import_blob blob = { .fd = -1 };
 
 	if (import_source_open(s, path, &blob, NULL) < 0)
 		return false;
@@ -115,9 +119,10 @@ bool import_source_has(const struct import_source *s, const char *path)
 	return true;
 }
 
-int import_source_read(const struct import_source *s, const char *path, size_t max, char **ret, size_t *ret_len, struct err *err)
+int import_source_read(const struct import_source *s, const char *path, size_t max, char **ret, size_t *ret_len,
+		       struct err *err)
 {
-	struct import_blob blob;
+	struct import_blob blob = { .fd = -1 };
 	char *text;
 	ssize_t n;
 	int r = import_source_open(s, path, &blob, err);
@@ -126,7 +131,8 @@ int import_source_read(const struct import_source *s, const char *path, size_t m
 		return r;
 	if (blob.size > max) {
 		import_blob_close(&blob);
-		return err_set(err, -EFBIG, "'%.200s' has %llu bytes; at most %zu are taken", path, (unsigned long long)blob.size, max);
+		return err_set(err, -EFBIG, "'%.200s' has %llu bytes; at most %zu are taken", path,
+			       (unsigned long long)blob.size, max);
 	}
 	text = malloc((size_t)blob.size + 1);
 	n = text == NULL ? -ENOMEM : fd_pread_full(blob.fd, text, (size_t)blob.size, (off_t)blob.offset);

@@ -62,8 +62,8 @@ static int start_with(const char *program, char *const *argv, const int fds[3], 
 	return r < 0 ? err_errno(err, r, "run %s", program) : 0;
 }
 
-static int start(struct stream *s, const char *mode, const struct import_blob *blob, int spool_fd, uint64_t spool, uint64_t bytes_max,
-		 uint64_t entries_max, struct err *err)
+static int start(struct stream *s, const char *mode, const struct import_blob *blob, int spool_fd, uint64_t spool,
+		 uint64_t bytes_max, uint64_t entries_max, struct err *err)
 {
 	char program[PATH_MAX], number[5][24];
 	char *argv[] = { program, (char *)mode, number[0], number[1], number[2], number[3], number[4], NULL };
@@ -101,7 +101,9 @@ static int stop(struct stream *s, int r, struct err *err)
 		return r;
 	/* It ended in the middle. */
 	if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-		return err_set(err, -EIO, "coffer-import was ended by signal %d (%s): the archive is damaged in a way it does not survive",
+		return err_set(err, -EIO,
+			       "coffer-import was ended by signal %d (%s): the archive is damaged in a way it does not "
+			       "survive",
 			       WTERMSIG(status), strsignal(WTERMSIG(status)));
 	return err_set(err, -EIO, "coffer-import has ended without a word");
 }
@@ -206,7 +208,8 @@ static int make_way(struct import_tree *t, const char *path, bool is_dir, struct
 	return old != NULL && !is_dir && S_ISDIR(old->mode) ? fstree_remove(t->tree, path, err) : 0;
 }
 
-static int apply_xattrs(struct stream *s, struct import_tree *t, struct fstree_inode *inode, uint32_t n, struct err *err)
+static int apply_xattrs(struct stream *s, struct import_tree *t, struct fstree_inode *inode, uint32_t n,
+			struct err *err)
 {
 	if (n > IMPORT_XATTRS_MAX)
 		return bad(err, "many attributes");
@@ -235,10 +238,12 @@ static int apply_xattrs(struct stream *s, struct import_tree *t, struct fstree_i
 	return 0;
 }
 
-static int add_entry(struct stream *s, struct import_tree *t, const struct import_record *rec, struct fstree_inode **ret, struct err *err)
+static int add_entry(struct stream *s, struct import_tree *t, const struct import_record *rec,
+		     struct fstree_inode **ret, struct err *err)
 {
-	struct fstree_inode like = { .mode = rec->mode, .uid = rec->uid, .gid = rec->gid, .mtime_s = rec->mtime_s,
-				     .mtime_ns = rec->mtime_ns };
+	struct fstree_inode like = {
+		.mode = rec->mode, .uid = rec->uid, .gid = rec->gid, .mtime_s = rec->mtime_s, .mtime_ns = rec->mtime_ns
+	};
 	int r;
 
 	switch (rec->mode & S_IFMT) {
@@ -261,20 +266,23 @@ static int add_entry(struct stream *s, struct import_tree *t, const struct impor
 	case S_IFIFO:
 		break;
 	default:
-		return err_set(err, -EINVAL, "'%.200s' is of a kind (0%o) that no archive should have", s->name, rec->mode & S_IFMT);
+		return err_set(err, -EINVAL, "'%.200s' is of a kind (0%o) that no archive should have", s->name,
+			       rec->mode & S_IFMT);
 	}
 	r = make_way(t, s->path, S_ISDIR(rec->mode), err);
 	return r < 0 ? r : fstree_add(t->tree, s->path, &like, ret, err);
 }
 
-static int apply(struct stream *s, struct import_tree *t, const struct import_record *rec, bool whiteouts, struct err *err)
+static int apply(struct stream *s, struct import_tree *t, const struct import_record *rec, bool whiteouts,
+		 struct err *err)
 {
 	uint64_t meta = 64 + rec->name_len + rec->target_len;
 	struct fstree_inode *inode = NULL;
 	int r, done = 0;
 
 	if (t->entries_left == 0 || t->meta_left < meta)
-		return err_set(err, -EFBIG, "it has more than %d members, or more than %llu MiB of names and attributes",
+		return err_set(err, -EFBIG,
+			       "it has more than %d members, or more than %llu MiB of names and attributes",
 			       IMPORT_ENTRIES_MAX, IMPORT_META_MAX >> 20);
 	t->entries_left--;
 	t->meta_left -= meta;
@@ -298,10 +306,11 @@ static int apply(struct stream *s, struct import_tree *t, const struct import_re
 }
 
 /* Until IMPORT_END (0), or an error. `t` NULL: members are not expected. */
-static int follow(struct stream *s, struct import_tree *t, bool whiteouts, struct import_record *ret_end, struct err *err)
+static int follow(struct stream *s, struct import_tree *t, bool whiteouts, struct import_record *ret_end,
+		  struct err *err)
 {
 	for (;;) {
-		struct import_record rec;
+		struct import_record rec = { 0 };
 		int r = take(s, &rec, sizeof(rec), err);
 
 		if (r == 0)
@@ -312,24 +321,30 @@ static int follow(struct stream *s, struct import_tree *t, bool whiteouts, struc
 			return r;
 		switch (rec.type) {
 		case IMPORT_ENTRY:
-		case IMPORT_LINK: r = t == NULL ? bad(err, "a member") : apply(s, t, &rec, whiteouts, err); break;
-		case IMPORT_PROGRESS: r = progress_bytes(s->progress, MIN(rec.size, s->total), s->total, err); break;
+		case IMPORT_LINK:
+			r = t == NULL ? bad(err, "a member") : apply(s, t, &rec, whiteouts, err);
+			break;
+		case IMPORT_PROGRESS:
+			r = progress_bytes(s->progress, MIN(rec.size, s->total), s->total, err);
+			break;
 		case IMPORT_END:
 			*ret_end = rec;
 			return strlen(s->name) != SHA256_TEXT ? bad(err, "the digest") : 0;
-		case IMPORT_ERROR: return take_error(s, &rec, err);
-		default: return bad(err, "its type");
+		case IMPORT_ERROR:
+			return take_error(s, &rec, err);
+		default:
+			return bad(err, "its type");
 		}
 		if (r < 0)
 			return r;
 	}
 }
 
-int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool whiteouts, char *ret_sha256, struct progress *p,
-		    struct err *err)
+int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool whiteouts, char *ret_sha256,
+		    struct progress *p, struct err *err)
 {
 	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
-	struct import_record end;
+	struct import_record end = { 0 };
 	struct stat st;
 	int r;
 
@@ -343,22 +358,25 @@ int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool 
 	r = stop(s, follow(s, t, whiteouts, &end, err), err);
 	if (r < 0)
 		return r;
-	if (end.offset < t->spool || end.offset > 2 * IMPORT_SPOOL_MAX || end.size > t->bytes_left || end.offset % IMPORT_ALIGN != 0)
+	if (end.offset < t->spool || end.offset > 2 * IMPORT_SPOOL_MAX || end.size > t->bytes_left ||
+	    end.offset % IMPORT_ALIGN != 0)
 		return bad(err, "its sums");
 	t->spool = end.offset;
 	t->bytes_left -= end.size;
 	/* The holes at the end. */
-	if (fstat(t->spool_fd, &st) < 0 || ((uint64_t)st.st_size < t->spool && ftruncate(t->spool_fd, (off_t)t->spool) < 0))
+	if (fstat(t->spool_fd, &st) < 0 ||
+	    ((uint64_t)st.st_size < t->spool && ftruncate(t->spool_fd, (off_t)t->spool) < 0))
 		return err_errno(err, -errno, "the work file");
 	if (ret_sha256 != NULL)
 		memcpy(ret_sha256, s->name, SHA256_TEXT + 1);
 	return 0;
 }
 
-int import_decompress_to(const struct import_blob *blob, int out, uint64_t bytes_max, struct progress *p, struct err *err)
+int import_decompress_to(const struct import_blob *blob, int out, uint64_t bytes_max, struct progress *p,
+			 struct err *err)
 {
 	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
-	struct import_record end;
+	struct import_record end = { 0 };
 	int r;
 
 	if (s == NULL)

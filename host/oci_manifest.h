@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The JSON documents of container images (OCI image specification 1.0/1.1, Docker schema 2): index, manifest, config, and the
- * manifest.json of `docker save`. Parsing only: nothing is opened or fetched here, so a layout on disk and a registry
- * share it.
+ * The JSON documents of container images (OCI image specification 1.0/1.1, Docker schema 2): index, manifest, config,
+ * and the manifest.json of `docker save`. Parsing only: nothing is opened or fetched here, so a layout on disk and a
+ * registry share it.
  *
- * Trust: hostile. Documents, lists and strings have limits; a digest that comes out of here is "sha256:" and 64 lower-case
- * hexadecimal digits, a size is not negative, so both can become part of a path or a bound. The caller compares blobs with
- * them. Members that are not known are ignored.
+ * Trust: hostile. Documents, lists and strings have limits; a digest that comes out of here is "sha256:" and 64
+ * lower-case hexadecimal digits, a size is not negative, so both can become part of a path or a bound. The caller
+ * compares blobs with them. Members that are not known are ignored.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,14 +16,14 @@
 #include "lib/err.h"
 
 enum {
-	OCI_DOCUMENT_MAX = 4 << 20,   /* bytes of an index, manifest or config */
+	OCI_DOCUMENT_MAX = 4 << 20, /* bytes of an index, manifest or config */
 	OCI_LAYERS_MAX = 512,
-	OCI_INDEX_MAX = 1024,         /* entries of an index */
-	OCI_INDEX_DEPTH_MAX = 4,      /* an index in an index in ...: for whoever follows them */
-	OCI_STRINGS_MAX = 256,        /* of Env, Entrypoint, Cmd each */
+	OCI_INDEX_MAX = 1024,    /* entries of an index */
+	OCI_INDEX_DEPTH_MAX = 4, /* an index in an index in ...: for whoever follows them */
+	OCI_STRINGS_MAX = 256,   /* of Env, Entrypoint, Cmd each */
 	OCI_DIGEST_LEN = 7 + 64,
 	OCI_TYPE_MAX = 127,
-	OCI_NAME_MAX = 255,           /* bytes of a platform's parts, of a tag */
+	OCI_NAME_MAX = 255, /* bytes of a platform's parts, of a tag */
 };
 
 #define OCI_TYPE_INDEX "application/vnd.oci.image.index.v1+json"
@@ -62,8 +62,8 @@ struct oci_descriptor {
 	char digest[OCI_DIGEST_LEN + 1];
 	uint64_t size;
 	enum oci_kind kind;
-	struct oci_platform platform;  /* in an index */
-	char ref[OCI_NAME_MAX + 1];    /* in an index: OCI_REF_NAME, or "" */
+	struct oci_platform platform; /* in an index */
+	char ref[OCI_NAME_MAX + 1];   /* in an index: OCI_REF_NAME, or "" */
 };
 
 /* The 64 digits of a digest. */
@@ -120,15 +120,16 @@ void oci_manifest_finish(struct oci_manifest *o);
 void oci_config_finish(struct oci_config *o);
 void oci_docker_save_finish(struct oci_docker_save *o);
 
-/* The one entry for the platform: -ENOENT with what there is when none fits; the first when several do and all have the same
- * digest; -EINVAL with their tags when there is a choice (`ref` not NULL: only those of this tag are looked at). Entries that say no
- * platform fit when nothing else does. */
+/* The one entry for the platform: -ENOENT with what there is when none fits; the first when several do and all have the
+ * same digest; -EINVAL with their tags when there is a choice (`ref` not NULL: only those of this tag are looked at).
+ * Entries that say no platform fit when nothing else does. */
 int oci_index_choose(const struct oci_index *o, const struct oci_platform *wanted, const char *ref,
 		     const struct oci_descriptor **ret, struct err *err);
 
 /* What Entrypoint and Cmd start together: an array to be freed with its strings, or NULL for nothing; -ENOMEM. */
 int oci_config_command(const struct oci_config *o, char ***ret);
 
-/* Defaults (env, cwd, user, cmd) for an image's manifest; -E2BIG when they are more than that takes. What is there is lost. */
+/* Defaults (env, cwd, user, cmd) for an image's manifest; -E2BIG when they are more than that takes. What is there is
+ * lost. */
 struct image;
 int oci_config_apply(struct oci_config *o, struct image *image, struct err *err);

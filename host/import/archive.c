@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading archives: two readers, one after the other. The first takes away the compression (libarchive; gzip: gunzip.c), the second
- * is libarchive again, is given what that yields and knows the tar formats only. Between them the SHA-256 of the archive without compression is
- * computed, of all of it: also of what comes after the end that the tar says it has.
+ * Reading archives: two readers, one after the other. The first takes away the compression (libarchive; gzip:
+ * gunzip.c), the second is libarchive again, is given what that yields and knows the tar formats only. Between them the
+ * SHA-256 of the archive without compression is computed, of all of it: also of what comes after the end that the tar
+ * says it has.
  *
- * Trust: the archive is hostile, and libarchive is believed nothing but memory safety, which the jail stands in for: sizes, offsets and
- * names are checked before they are sent, and once more by whoever gets them.
+ * Trust: the archive is hostile, and libarchive is believed nothing but memory safety, which the jail stands in for:
+ * sizes, offsets and names are checked before they are sent, and once more by whoever gets them.
  */
 #include "host/import/archive.h"
 
@@ -35,7 +36,7 @@ struct reader {
 	uint64_t plain;       /* bytes without compression */
 	uint64_t spool, entries;
 	struct sha256_ctx sha;
-	int failed;           /* -errno that the callback of the tar reader met; its text is in `why` */
+	int failed; /* -errno that the callback of the tar reader met; its text is in `why` */
 	struct err why;
 	size_t out_used;
 	uint8_t input[INPUT_BUFFER], piece[PIECE], out[OUT_BUFFER];
@@ -68,7 +69,8 @@ static int send(struct reader *r, const void *data, size_t n, struct err *err)
 	return 0;
 }
 
-static int send_record(struct reader *r, struct import_record *record, const char *name, const char *target, struct err *err)
+static int send_record(struct reader *r, struct import_record *record, const char *name, const char *target,
+		       struct err *err)
 {
 	int e;
 
@@ -82,7 +84,9 @@ static int send_record(struct reader *r, struct import_record *record, const cha
 
 void import_send_error(const struct err *err)
 {
-	struct import_record record = { .type = IMPORT_ERROR, .mode = (uint32_t)-err->code, .name_len = (uint32_t)strlen(err->text) };
+	struct import_record record = { .type = IMPORT_ERROR,
+					.mode = (uint32_t)-err->code,
+					.name_len = (uint32_t)strlen(err->text) };
 
 	if (fd_write_full(IMPORT_RECORDS_FD, &record, sizeof(record)) == 0)
 		(void)fd_write_full(IMPORT_RECORDS_FD, err->text, record.name_len);
@@ -105,7 +109,8 @@ static int fail_archive(struct archive *a, const char *what, struct err *err)
 	const char *text = archive_error_string(a);
 	int e = archive_errno(a);
 
-	return err_set(err, e == ENOMEM ? -ENOMEM : -EINVAL, "%s: %s", what, text != NULL ? text : "it is damaged or cut off");
+	return err_set(err, e == ENOMEM ? -ENOMEM : -EINVAL, "%s: %s", what,
+		       text != NULL ? text : "it is damaged or cut off");
 }
 
 static ssize_t more_input(void *arg, const void **ret, struct err *err)
@@ -134,8 +139,8 @@ static la_ssize_t read_input(struct archive *a, void *arg, const void **ret)
 /* Bytes without compression: how many, 0 at the end, -errno. */
 static ssize_t read_plain(struct reader *r, struct err *err)
 {
-	la_ssize_t n = r->gunzip.open ? gunzip_read(&r->gunzip, r->piece, sizeof(r->piece), err) :
-					archive_read_data(r->outer, r->piece, sizeof(r->piece));
+	la_ssize_t n = r->gunzip.open ? gunzip_read(&r->gunzip, r->piece, sizeof(r->piece), err)
+				      : archive_read_data(r->outer, r->piece, sizeof(r->piece));
 
 	if (n < 0 && r->gunzip.open)
 		return n;
@@ -144,7 +149,9 @@ static ssize_t read_plain(struct reader *r, struct err *err)
 	r->plain += (uint64_t)n;
 	sha256_update(&r->sha, (size_t)n, r->piece);
 	if (r->plain > r->o->bytes_max)
-		return err_set(err, -EFBIG, "it has more than %" PRIu64 " MiB when it is decompressed: give a larger --size", r->o->bytes_max >> 20);
+		return err_set(err, -EFBIG,
+			       "it has more than %" PRIu64 " MiB when it is decompressed: give a larger --size",
+			       r->o->bytes_max >> 20);
 	if (r->read + r->plain - r->shown >= PROGRESS_STEP && show_progress(r, err) < 0)
 		return err->code;
 	return n;
@@ -170,7 +177,8 @@ static int open_outer(struct reader *r, struct err *err)
 	uint8_t head[2];
 	int e;
 
-	if (r->o->size >= sizeof(head) && fd_pread_full(IMPORT_INPUT_FD, head, sizeof(head), (off_t)r->o->offset) == sizeof(head) &&
+	if (r->o->size >= sizeof(head) &&
+	    fd_pread_full(IMPORT_INPUT_FD, head, sizeof(head), (off_t)r->o->offset) == sizeof(head) &&
 	    head[0] == 0x1f && head[1] == 0x8b)
 		return gunzip_open(&r->gunzip, more_input, r, err);
 	a = r->outer = archive_read_new();
@@ -202,7 +210,8 @@ static bool is_zero(const uint8_t *p, size_t n)
 }
 
 /* [at, at + n) of the contents that begin at `start` in the spool; whole blocks of zeros stay holes. */
-static int put_data(const uint8_t *p, size_t n, uint64_t start, uint64_t at, uint64_t *last_block, uint64_t *stored, struct err *err)
+static int put_data(const uint8_t *p, size_t n, uint64_t start, uint64_t at, uint64_t *last_block, uint64_t *stored,
+		    struct err *err)
 {
 	while (n > 0) {
 		size_t now = (size_t)MIN((uint64_t)n, IMPORT_ALIGN - at % IMPORT_ALIGN);
@@ -269,9 +278,11 @@ static int send_xattrs(struct reader *r, struct archive_entry *entry, uint32_t n
 
 		if (archive_entry_xattr_next(entry, &name, &value, &size) != ARCHIVE_OK)
 			return err_set(err, -EINVAL, "attributes of '%.200s'", archive_entry_pathname(entry));
-		if (name == NULL || *name == '\0' || strlen(name) > IMPORT_XATTR_NAME_MAX || size > IMPORT_XATTR_VALUE_MAX)
-			return err_set(err, -E2BIG, "'%.200s': attribute '%.80s' has %zu bytes; at most %d are possible",
-				       archive_entry_pathname(entry), name != NULL ? name : "", size, IMPORT_XATTR_VALUE_MAX);
+		if (name == NULL || *name == '\0' || strlen(name) > IMPORT_XATTR_NAME_MAX ||
+		    size > IMPORT_XATTR_VALUE_MAX)
+			return err_set(
+				err, -E2BIG, "'%.200s': attribute '%.80s' has %zu bytes; at most %d are possible",
+				archive_entry_pathname(entry), name != NULL ? name : "", size, IMPORT_XATTR_VALUE_MAX);
 		x = (struct import_xattr){ .name_len = (uint32_t)strlen(name), .value_len = (uint32_t)size };
 		e = send(r, &x, sizeof(x), err);
 		if (e == 0)
@@ -289,7 +300,8 @@ static int take_numbers(struct archive_entry *entry, const char *name, struct im
 	int64_t uid = archive_entry_uid(entry), gid = archive_entry_gid(entry), size = archive_entry_size(entry);
 
 	if (uid < 0 || uid >= UINT32_MAX || gid < 0 || gid >= UINT32_MAX)
-		return err_set(err, -EINVAL, "'%.200s' belongs to %" PRId64 ":%" PRId64 ", which are no ids", name, uid, gid);
+		return err_set(err, -EINVAL, "'%.200s' belongs to %" PRId64 ":%" PRId64 ", which are no ids", name, uid,
+			       gid);
 	record->mode = (uint32_t)archive_entry_mode(entry);
 	record->uid = (uint32_t)uid;
 	record->gid = (uint32_t)gid;
@@ -300,7 +312,8 @@ static int take_numbers(struct archive_entry *entry, const char *name, struct im
 	if (!S_ISREG(record->mode))
 		return 0;
 	if (size < 0 || (uint64_t)size > IMPORT_FILE_MAX)
-		return err_set(err, -EFBIG, "'%.200s' has %" PRId64 " bytes; at most %llu are possible", name, size, IMPORT_FILE_MAX);
+		return err_set(err, -EFBIG, "'%.200s' has %" PRId64 " bytes; at most %llu are possible", name, size,
+			       IMPORT_FILE_MAX);
 	record->size = (uint64_t)size;
 	return 0;
 }
@@ -314,29 +327,32 @@ static int take_member(struct reader *r, struct archive_entry *entry, struct err
 	if (++r->entries > r->o->entries_max)
 		return err_set(err, -EFBIG, "it has more than %" PRIu64 " members", r->o->entries_max);
 	if (!fits(name))
-		return err_set(err, -EINVAL, "member %" PRIu64 " has no name, or one of more than %d bytes: '%.100s'", r->entries,
-			       IMPORT_NAME_MAX, name != NULL ? name : "");
+		return err_set(err, -EINVAL, "member %" PRIu64 " has no name, or one of more than %d bytes: '%.100s'",
+			       r->entries, IMPORT_NAME_MAX, name != NULL ? name : "");
 	if (link != NULL)
-		return fits(link) ? send_record(r, &record, name, link, err) :
-				    err_set(err, -EINVAL, "'%.200s' is a hard link without a target", name);
+		return fits(link) ? send_record(r, &record, name, link, err)
+				  : err_set(err, -EINVAL, "'%.200s' is a hard link without a target", name);
 	e = take_numbers(entry, name, &record, err);
 	if (e < 0)
 		return e;
 	if (S_ISREG(record.mode)) {
 		if (record.size > IMPORT_SPOOL_MAX - MIN(r->spool, IMPORT_SPOOL_MAX))
-			return err_set(err, -EFBIG, "'%.200s': the files have more than %llu bytes together", name, IMPORT_SPOOL_MAX);
+			return err_set(err, -EFBIG, "'%.200s': the files have more than %llu bytes together", name,
+				       IMPORT_SPOOL_MAX);
 		e = take_data(r, name, &record, err);
 		if (e < 0)
 			return e;
 	} else if (S_ISLNK(record.mode)) {
 		link = archive_entry_symlink(entry);
 		if (!fits(link))
-			return err_set(err, -EINVAL, "'%.200s' is a symbolic link to nothing, or to a path of more than %d bytes", name,
-				       IMPORT_NAME_MAX);
+			return err_set(err, -EINVAL,
+				       "'%.200s' is a symbolic link to nothing, or to a path of more than %d bytes",
+				       name, IMPORT_NAME_MAX);
 	}
 	record.nxattrs = (uint32_t)archive_entry_xattr_count(entry);
 	if (record.nxattrs > IMPORT_XATTRS_MAX)
-		return err_set(err, -E2BIG, "'%.200s' has %u attributes; at most %d are possible", name, record.nxattrs, IMPORT_XATTRS_MAX);
+		return err_set(err, -E2BIG, "'%.200s' has %u attributes; at most %d are possible", name, record.nxattrs,
+			       IMPORT_XATTRS_MAX);
 	e = send_record(r, &record, name, S_ISLNK(record.mode) ? link : NULL, err);
 	return e < 0 ? e : send_xattrs(r, entry, record.nxattrs, err);
 }

@@ -6,9 +6,9 @@
 #include "lib/err.h"
 
 struct import_options {
-	uint64_t offset, size;  /* of the archive in the input */
-	uint64_t spool;         /* where to go on in the spool */
-	uint64_t bytes_max;     /* that the archive may have without its compression */
+	uint64_t offset, size; /* of the archive in the input */
+	uint64_t spool;        /* where to go on in the spool */
+	uint64_t bytes_max;    /* that the archive may have without its compression */
 	uint64_t entries_max;
 };
 
