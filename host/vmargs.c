@@ -43,7 +43,8 @@ int vmargs_check_devices(const struct opt_strv *devices, struct err *err)
 	return 0;
 }
 
-_Static_assert((int)VMARGS_FDS_MAX <= (int)OPT_LIST_MAX, "the monitor takes as many --keep-fd");
+_Static_assert((int)VMARGS_FDS_MAX <= 1024, "the monitor keeps as many");
+_Static_assert(3 * (int)SNAPSHOT_DISKS_MAX + 6 <= (int)OPT_LIST_MAX, "the monitor takes as many --keep-fd, a disk's layers in one");
 
 static void add(struct vmargs *a, const char *word)
 {
@@ -120,6 +121,31 @@ char *vmargs_cmdline(const struct launch *l, const struct launch_options *o)
 	return line;
 }
 
+/* All layers in one word: there may be more than the monitor takes words. */
+static int add_layers(struct vmargs *a, const struct vm_disk *d)
+{
+	char *text = NULL;
+	size_t len, n = 0;
+	FILE *f = open_memstream(&text, &len);
+
+	if (!f)
+		return -ENOMEM;
+	for (size_t k = 0; k < d->d.nlayers; k++)
+		for (int table = 0; table < 2; table++) {
+			int fd = table ? d->table_fd[k] : d->layer_fd[k];
+
+			if (fd < 0)
+				continue;
+			fprintf(f, "%s%d", n++ ? ":" : "--keep-fd=", fd);
+			vmargs_inherit_fd(a, fd);
+		}
+	if (fclose(f) != 0 || n == 0) {
+		free(text);
+		return n ? -ENOMEM : 0;
+	}
+	return add_owned(a, text);
+}
+
 int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 {
 	for (size_t i = 0; i < v->n; i++) {
@@ -130,12 +156,11 @@ int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 
 		if (r < 0)
 			return r;
-		for (size_t k = 0; k < d->d.nlayers && !restore; k++) {
-			vmargs_add_fd(a, d->layer_fd[k]);
-			vmargs_add_fd(a, d->table_fd[k]);
-		}
 		if (restore)
 			continue;
+		r = add_layers(a, d);
+		if (r < 0)
+			return r;
 		vmargs_add_fd(a, d->remote_sock);
 		if (d->d.kind == SNAPSHOT_DISK_LAYERS)
 			vmargs_add_fd(a, d->base_fd);

@@ -10,8 +10,9 @@
 
 enum {
 	VMARGS_MAX = 256, /* OPT_LIST_MAX devices of the user's are two words each */
-	/* Of each disk at most the layer or base below it and the pair above; two locks, the image, where it says ready. */
-	VMARGS_FDS_MAX = 3 * SNAPSHOT_DISKS_MAX + 4,
+	/* Of the root the layers, each with a table if it is remote, and the socket; of each disk the base or layer below it and the pair
+	 * above; two locks, the image, where it says ready. */
+	VMARGS_FDS_MAX = 2 * SNAPSHOT_LAYERS_MAX + 1 + 3 * SNAPSHOT_DISKS_MAX + 4,
 	VMARGS_CMDLINE_MAX = 2047, /* what Linux takes, without the zero at the end */
 };
 

@@ -15,6 +15,7 @@
 /* syscalls(main): read close write pwrite64 ftruncate */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -45,7 +46,7 @@
 #define STATUS_FILE "status"
 #define READY_LINE "ready\n"
 #define MEMORY_DEFAULT MIB(512)
-enum { KEEP_MAX = OPT_LIST_MAX + 1, STATUS_MAX = 4 * ERR_MAX };
+enum { KEEP_MAX = 1024, STATUS_MAX = 4 * ERR_MAX };
 
 struct vmm_options {
 	char *dir, *kernel, *initrd, *cmdline, *log_level;
@@ -65,7 +66,7 @@ static const struct opt option_table[] = {
 	OPT_SIZE(struct vmm_options, memory, "memory", 0, "SIZE", MEM_MIN, MEM_MAX, MIB(1), "guest memory, a bare number is MiB (512M)"),
 	OPT_LIST(struct vmm_options, devices, "device", 0, "NAME[,KEY=VALUE...]", "add a device (repeatable); files are relative to DIR"),
 	OPT_U64(struct vmm_options, ready_fd, "ready-fd", 0, "FD", 0, INT32_MAX, "write a line there when the guest is about to run"),
-	OPT_LIST(struct vmm_options, keep_fds, "keep-fd", 0, "FD", "leave this descriptor open, for the locks behind it (repeatable)"),
+	OPT_LIST(struct vmm_options, keep_fds, "keep-fd", 0, "FD[:FD...]", "leave these descriptors open, for devices and the locks behind them (repeatable)"),
 	OPT_STRING(struct vmm_options, log_level, "log-level", 0, "LEVEL", "error, warn, info (default) or debug"),
 	OPT_BOOL(struct vmm_options, die_with_parent, "die-with-parent", 0, "end when the process that started this ends"),
 	OPT_BOOL(struct vmm_options, no_seccomp, "no-seccomp", 0, "do not filter system calls: for debugging, unsafe"),
@@ -101,6 +102,23 @@ static void print_help(void)
 	machine_print_devices(stdout);
 }
 
+static int keep(struct vmm *v, const char *text, struct err *err)
+{
+	for (const char *p = text;; p++) {
+		char *end;
+		unsigned long fd = *p >= '0' && *p <= '9' ? strtoul(p, &end, 10) : ULONG_MAX;
+
+		if (fd > INT_MAX || (*end && *end != ':') || fcntl((int)fd, F_GETFD) < 0)
+			return err_set(err, -EINVAL, "--keep-fd: '%s' is no open descriptor", p);
+		if (v->nkeep == KEEP_MAX)
+			return err_set(err, -EINVAL, "--keep-fd: %d descriptors at most", KEEP_MAX);
+		v->keep_fd[v->nkeep++] = (int)fd;
+		if (!*end)
+			return 0;
+		p = end;
+	}
+}
+
 static int parse_options(struct vmm *v, int argc, char **argv, struct err *err)
 {
 	struct vmm_options *o = &v->opt;
@@ -122,13 +140,11 @@ static int parse_options(struct vmm *v, int argc, char **argv, struct err *err)
 		return err_set(err, -EINVAL, "--log-level: '%s' is not error, warn, info or debug", o->log_level);
 	if (o->ready_fd != UINT64_MAX)
 		v->keep_fd[v->nkeep++] = v->ready_fd = (int)o->ready_fd;
-	for (size_t i = 0; i < o->keep_fds.n; i++) {
-		uint64_t fd;
-
-		if (opt_parse_u64(o->keep_fds.v[i], &fd) < 0 || fd > INT32_MAX || fcntl((int)fd, F_GETFD) < 0)
-			return err_set(err, -EINVAL, "--keep-fd: '%s' is no open descriptor", o->keep_fds.v[i]);
-		v->keep_fd[v->nkeep++] = (int)fd;
-	}
+	r = 0;
+	for (size_t i = 0; i < o->keep_fds.n && r == 0; i++)
+		r = keep(v, o->keep_fds.v[i], err);
+	if (r < 0)
+		return r;
 	return 0;
 }
 

@@ -244,6 +244,37 @@ static void an_ext4_image_is_one_disk_with_a_top_of_its_own(void **s)
 	launch_end(&l, false, NULL);
 }
 
+static void as_many_layers_as_an_image_has_are_inherited(void **s)
+{
+	struct launch l;
+	struct launch_options o;
+	struct vm_disk *d;
+	struct vmargs *a;
+	char *word = NULL;
+	size_t n = 0;
+
+	(void)s;
+	prepare_disks(&l, &o);
+	assert_int_equal(vm_disks_add_layers(&l.disks, MIB(64), NULL, NULL, &d, NULL), 0);
+	for (int k = 0; k < IMAGE_LAYERS_MAX; k++) {
+		int data = open("/dev/null", O_RDWR | O_CLOEXEC), table = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		assert_int_equal(vm_disk_add_remote_layer(d, 0, data, table, "/dev/null", 4096, NULL), 0);
+	}
+	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	for (size_t i = 0; i < a->argc; i++)
+		if (!strncmp(a->argv[i], "--keep-fd=", 10) && strchr(a->argv[i], ':')) {
+			word = strdup(a->argv[i] + 9);
+			for (char *p = word; p; p = strchr(p + 1, ':'))
+				n++;
+		}
+	assert_int_equal(n, 2 * IMAGE_LAYERS_MAX);
+	assert_true(a->nfds >= n);
+	free(word);
+	vmargs_free(a);
+	launch_end(&l, false, NULL);
+}
+
 static void a_root_smaller_than_its_image_is_refused(void **s)
 {
 	struct launch l;
@@ -364,9 +395,9 @@ static void more_than_fits_is_an_error_and_exactly_what_fits_is_not(void **s)
 	(void)s;
 	assert_non_null(a);
 	for (int i = 0; i < VMARGS_FDS_MAX; i++)
-		vmargs_add_fd(a, i);
+		vmargs_inherit_fd(a, i);
 	assert_int_equal(vmargs_check(a, &err), 0);
-	vmargs_add_fd(a, VMARGS_FDS_MAX);
+	vmargs_inherit_fd(a, VMARGS_FDS_MAX);
 	assert_int_equal(vmargs_check(a, &err), -E2BIG);
 	a->full = false;
 	while (a->argc < VMARGS_MAX)
@@ -502,6 +533,7 @@ int main(void)
 		T(the_monitor_gets_what_was_asked_for),
 		T(an_image_and_its_overlay_are_the_first_two_disks),
 		T(an_ext4_image_is_one_disk_with_a_top_of_its_own),
+		T(as_many_layers_as_an_image_has_are_inherited),
 		T(a_root_smaller_than_its_image_is_refused),
 		T(only_an_ext4_that_can_be_written_is_one_disk),
 		T(a_disk_of_the_user_s_may_be_read_only),

@@ -200,6 +200,9 @@ static void unknown_devices_and_options_are_refused(void **state)
 	refused(*state, "'operand'", "operand", NULL);
 	refused(*state, "'77'", "--keep-fd", "77");
 	refused(*state, "'x'", "--keep-fd", "x");
+	refused(*state, "'77'", "--keep-fd", "0:77");
+	refused(*state, "'x'", "--keep-fd", "0:x");
+	refused(*state, "''", "--keep-fd", "0:");
 }
 
 static void a_directory_in_use_is_refused(void **state)
@@ -230,7 +233,7 @@ static void a_lock_that_comes_with_the_process_is_its_own(void **state)
 	fd = open(path, O_RDWR | O_CREAT, 0600); /* inherited */
 	assert_true(fd >= 0);
 	assert_int_equal(flock(fd, LOCK_EX), 0);
-	snprintf(number, sizeof(number), "%d", fd);
+	snprintf(number, sizeof(number), "0:%d", fd);
 	accepted(f, "--keep-fd", number);
 	close(fd);
 }
