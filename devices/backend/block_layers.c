@@ -6,7 +6,8 @@
  * How it works: one index in memory (lsmt_index.h) says which file supplies each sector.
  *   read   split where the index says, each piece read from its file into its part of the caller's iovecs; holes and
  *          zeroed ranges are read from an empty memfd, so that the kernel writes guest memory as everywhere else
- *   write  put where the top's data file has room; when the data are there, index and log get the entry
+ *   write  put where the top's data file has room, with those that came with it and lie beside it; when the data are there,
+ *          index and log get the entry
  *   discard, write zeroes   a zeroed entry; nothing where nothing is mapped
  *   flush  a round of the log (block_layers_log.c); durable writes wait for one
  * Data in use are never written again, and what they displace is free only when no read under way can have found it
@@ -218,39 +219,119 @@ static int map_range(struct block_layers *l, uint64_t sector, uint32_t n, uint64
 	return 0;
 }
 
-static void on_write(struct block_request *req, int result)
+static uint64_t place_sectors(const struct block_request *r)
 {
-	struct layers_sub *s = container_of(req, struct layers_sub, req);
-	struct block_layers *l = s->l;
-	struct block_request *parent = s->parent;
-	uint64_t sectors = parent->len / BLOCK_SECTOR, moffset = s->moffset, done = 0;
+	return ALIGN_UP(r->len / BLOCK_SECTOR, (uint64_t)LAYERS_BLOCK);
+}
 
-	l->reserved -= entries_of(parent->len);
+/* The data of r are in the file, at moffset; or not. */
+static void written(struct block_layers *l, struct block_request *r, uint64_t moffset, int result)
+{
+	uint64_t sectors = r->len / BLOCK_SECTOR, done = 0;
+
+	l->reserved -= entries_of(r->len);
 	layers_space_written(&l->space, sectors);
-	layers_sub_put(s);
 	if (result == 0)
 		l->log[l->current].data_dirty = true;
 	while (result == 0 && done < sectors) {
 		uint32_t n = (uint32_t)MIN(sectors - done, (uint64_t)LSMT_LENGTH_MAX);
 
-		result = map_range(l, parent->offset / BLOCK_SECTOR + done, n, moffset + done, false);
+		result = map_range(l, r->offset / BLOCK_SECTOR + done, n, moffset + done, false);
 		if (result == 0)
 			done += n;
 	}
 	if (done < sectors)
 		layers_space_put(l, moffset + done, sectors - done);
-	if (result == 0 && (parent->flags & BLOCK_F_DURABLE)) {
-		parent->parts--;
-		layers_log_flush(l, parent);
+	if (result == 0 && (r->flags & BLOCK_F_DURABLE)) {
+		r->parts--;
+		layers_log_flush(l, r);
 	} else {
-		layers_part_done(parent, result);
+		layers_part_done(r, result);
+	}
+}
+
+static void on_write(struct block_request *req, int result);
+
+static void prepare_write(struct layers_sub *s)
+{
+	s->req = (struct block_request){
+		.op = BLOCK_WRITE,
+		.offset = s->moffset * BLOCK_SECTOR,
+		.len = s->parent->len,
+		.iov = s->parent->iov,
+		.niov = s->parent->niov,
+		.file = (uint16_t)(LAYERS_FILE_TAG0 + s->l->top),
+		.done = on_write,
+	};
+}
+
+static void on_write(struct block_request *req, int result)
+{
+	struct layers_sub *s = container_of(req, struct layers_sub, req);
+	struct block_layers *l = s->l;
+	struct block_request *r = s->parent, *last = s->apart ? r : s->last, *next;
+	uint64_t moffset = s->moffset;
+
+	if (result < 0 && r != last) { /* some may succeed alone */
+		s->apart = true;
+		prepare_write(s);
+		l->io->ops->submit(l->io, &s->req);
+		return;
+	}
+	if (last != s->last) {
+		s->parent = last->next;
+		s->moffset = moffset + place_sectors(r);
+		prepare_write(s);
+		l->io->ops->submit(l->io, &s->req);
+	} else {
+		layers_sub_put(s);
+	}
+	for (;; r = next) {
+		uint64_t behind = moffset + place_sectors(r);
+		bool end = r == last;
+
+		next = r->next;
+		written(l, r, moffset, result); /* r may be gone */
+		if (end)
+			break;
+		moffset = behind;
 	}
 	layers_log_poke(l);
 }
 
+/* Does r, whose place is moffset, go on where the write that is held ends? Then it goes with that. */
+static bool join(struct block_layers *l, struct block_request *r, uint64_t moffset)
+{
+	struct layers_sub *s = l->held;
+
+	if (!s || s->req.offset + s->req.len != moffset * BLOCK_SECTOR || s->req.len + r->len > LAYERS_JOIN_BYTES ||
+	    s->req.niov + r->niov > LAYERS_JOIN_IOVS)
+		return false;
+	if (s->last == s->parent) {
+		memcpy(s->joined, s->req.iov, (size_t)s->req.niov * sizeof(*s->joined));
+		s->req.iov = s->joined;
+	}
+	memcpy(s->joined + s->req.niov, r->iov, (size_t)r->niov * sizeof(*s->joined));
+	s->req.niov += r->niov;
+	s->req.len += r->len;
+	s->last->next = r;
+	s->last = r;
+	return true;
+}
+
+static void submit_held(struct block_layers *l)
+{
+	struct layers_sub *s = l->held;
+
+	l->held = NULL;
+	if (s)
+		l->io->ops->submit(l->io, &s->req);
+}
+
+/* Writes that come together mostly find places in a row: those are one request to the file. */
 static bool start_write(struct block_layers *l, struct block_request *r)
 {
-	uint64_t sectors = r->len / BLOCK_SECTOR;
+	uint64_t sectors = r->len / BLOCK_SECTOR, moffset;
 	struct layers_sub *s;
 	int error;
 
@@ -267,21 +348,21 @@ static bool start_write(struct block_layers *l, struct block_request *r)
 	s = layers_sub_get(l);
 	if (!s)
 		return false;
-	s->parent = r;
-	s->moffset = layers_space_take(l, sectors);
-	s->req = (struct block_request){
-		.op = BLOCK_WRITE,
-		.offset = s->moffset * BLOCK_SECTOR,
-		.len = r->len,
-		.iov = r->iov,
-		.niov = r->niov,
-		.file = (uint16_t)(LAYERS_FILE_TAG0 + l->top),
-		.done = on_write,
-	};
+	moffset = layers_space_take(l, sectors);
 	l->reserved += entries_of(r->len);
 	r->left = 0;
 	r->parts++;
-	l->io->ops->submit(l->io, &s->req);
+	if (join(l, r, moffset)) {
+		s->next_free = l->free; /* unused: nothing has become possible */
+		l->free = s;
+		return true;
+	}
+	submit_held(l);
+	s->parent = s->last = r;
+	s->moffset = moffset;
+	s->apart = false;
+	prepare_write(s);
+	l->held = s;
 	return true;
 }
 
@@ -364,6 +445,7 @@ static void pump(struct block_layers *l)
 			layers_part_done(r, 0);
 		}
 	}
+	submit_held(l);
 	layers_log_poke(l);
 }
 

@@ -17,6 +17,8 @@ enum {
 	LAYERS_LOG_TIMES = 2,          /* and for each that it holds */
 	LAYERS_SLICE = 4096,           /* entries copied at a time when the log is written anew */
 	LAYERS_GENERATIONS = 6,        /* chunks that one read of a source may touch */
+	LAYERS_JOIN_IOVS = 64,         /* of writes that go to the file together */
+	LAYERS_JOIN_BYTES = 1 << 20,
 };
 
 /* Places in the engine's table. A layer's is given by its number, which is its tag in the index. A layer that is not
@@ -33,7 +35,7 @@ _Static_assert((int)LAYERS_FILES <= (int)BLOCK_IO_FILES, "the engine's table");
 
 struct block_layers;
 
-/* A part of a request, or the data of a write. */
+/* A part of a request, or the data of a write or several. */
 struct layers_sub {
 	struct block_request req;
 	struct block_layers *l;
@@ -42,6 +44,8 @@ struct layers_sub {
 	struct iovec iov;             /* when the parent's own cannot be used: part of one element */
 	uint64_t moffset;             /* a write's place, sectors */
 	uint8_t epoch;                /* a read's */
+	bool apart;                   /* a write's: its parents go one by one, after they failed together */
+	struct block_request *last;   /* a write's: parents from `parent` on to this one, by `next` */
 
 	/* block_layers_source.c */
 	struct layers_sub *next_wait;
@@ -50,6 +54,8 @@ struct layers_sub {
 	struct zfile_range range;     /* of the blob */
 	struct iovec whole;           /* as it was before the engine changed it */
 	uint32_t gen[LAYERS_GENERATIONS];
+
+	struct iovec joined[LAYERS_JOIN_IOVS]; /* last: its pages come into being when they are used */
 };
 
 enum {
@@ -207,6 +213,7 @@ struct block_layers {
 	bool again;                   /* something has changed since todo was looked at */
 	bool draining;
 	struct layers_sub *subs, *free;
+	struct layers_sub *held;      /* a write that is not submitted yet: others may join it */
 	struct layers_source *source[LAYERS_SOURCES]; /* by place; NULL: a plain file */
 	struct layers_slow slow;
 

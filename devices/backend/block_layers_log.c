@@ -6,7 +6,8 @@
  *
  *   sync the data file - append the entries that were there when the round began - sync the index file
  *
- * So no entry is in the file before its data are on stable storage, and what a flush has waited for survives anything.
+ * The last two are one request, a durable write, where nothing else of the index file waits for a sync: each request that a round
+ * waits for costs it a thread's waking up, which is much of its time. So no entry is in the file before its data are on stable storage, and what a flush has waited for survives anything.
  * All flushes, and all durable writes, that come while a round is under way share the next one. Steps with nothing to do
  * are left out. A ring half full starts a round by itself; a full one makes writes wait.
  *
@@ -68,6 +69,12 @@ static void end_round(struct block_layers *l, int result)
 	}
 }
 
+/* Then what this round writes is all that a sync would be for. */
+static bool writes_durably(const struct block_layers *l, const struct layers_log *g)
+{
+	return !l->unsafe && !g->index_dirty && !(l->step_log == l->current && layers_compact_doubles(l));
+}
+
 static void on_step(struct block_request *r, int result);
 
 static void submit_step(struct block_layers *l, enum layers_step step, enum block_op op, uint16_t place)
@@ -88,6 +95,8 @@ static void submit_step(struct block_layers *l, enum layers_step step, enum bloc
 		l->step_req.len = (uint64_t)l->step_entries * LSMT_ENTRY_BYTES;
 		l->step_req.iov = l->step_iov;
 		l->step_req.niov = first < l->step_entries ? 2 : 1;
+		if (step == LAYERS_WRITE_INDEX && writes_durably(l, g))
+			l->step_req.flags = BLOCK_F_DURABLE;
 	}
 	l->io->ops->submit(l->io, &l->step_req);
 }
@@ -172,7 +181,7 @@ static void took_entries(struct block_layers *l, struct layers_log *g, bool both
 
 	g->head += l->step_entries;
 	g->file_end += bytes;
-	g->index_dirty = true;
+	g->index_dirty |= !(l->step_req.flags & BLOCK_F_DURABLE);
 	if (both)
 		l->compact.end += bytes;
 	l->step_entries = 0;
@@ -198,7 +207,8 @@ static void on_step(struct block_request *r, int result)
 		result = 0;
 	}
 	if (result < 0) {
-		l->broken |= l->step_req.op == BLOCK_FLUSH;
+		/* A durable append that found no room is written again as a whole, with whatever the kernel has dropped of it. */
+		l->broken |= l->step_req.op == BLOCK_FLUSH || (result == -EIO && (l->step_req.flags & BLOCK_F_DURABLE));
 		end_round(l, result);
 		layers_log_poke(l);
 		return;
