@@ -31,11 +31,19 @@ if [ -n "$missing" ]; then
 	else
 		die "not root, and sudo does not help; as root: apt-get install$missing"
 	fi
+	# The tests start a registry of their own, on loopback: Debian's is not to run on this machine because of them.
+	service=
+	case "$missing " in
+	*" docker-registry "*) [ ! -d /run/systemd/system ] || service=docker-registry ;;
+	esac
+	[ -z "$service" ] || $root systemctl -q mask --runtime "$service"
 	echo "setup: installing$missing"
 	$root apt-get update -qq || die "apt-get update failed; is there a network?"
 	# shellcheck disable=SC2086
 	$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing ||
 		die "apt-get could not install$missing"
+	[ -z "$service" ] || $root systemctl -q unmask --runtime "$service"
+	[ -z "$service" ] || $root systemctl -q disable "$service"
 fi
 # Where the stamp cannot be written, the build says so better.
 { mkdir -p "$(dirname "$stamp")" && echo "$wanted" >"$stamp"; } 2>/dev/null || :
