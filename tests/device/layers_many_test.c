@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The "layers" backend: 64 packs on one another, most of them compressed. */
 #include "host/image.h"
+#include "tests/device/blk_driver.h"
 #include "tests/device/layers_fixture.h"
 #include "tests/harness/stack.h"
 
@@ -96,11 +97,33 @@ static void what_is_written_above_them_hides_them(void **state)
 	reads_match(f);
 }
 
+/* As the monitor gets them: all descriptors in words. */
+static void a_device_takes_them_by_their_descriptors(void **state)
+{
+	struct fixture *f = *state;
+	static struct blk_test t;
+	char text[1024];
+	int n = snprintf(text, sizeof(text), "backend=layers,size=%d,ro", SIZE);
+	uint8_t got[65536];
+
+	for (int k = 0; k < LAYERS; k++)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%d", k ? ":" : ",layers=", f->fd[k]);
+	memset(&t, 0, sizeof(t));
+	blk_setup(&t, text, VIRTIO_BLK_F_RO);
+	for (uint32_t at = 0; at < SIZE; at += sizeof(got)) {
+		assert_int_equal(blk_do(&t, VIRTIO_BLK_T_IN, at / 512, t.scratch, sizeof(got)), VIRTIO_BLK_S_OK);
+		machine_peek(&t.m, t.scratch, got, sizeof(got));
+		assert_memory_equal(got, f->want + at, sizeof(got));
+	}
+	blk_teardown(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(all_read_as_the_disk_they_are_of, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_written_above_them_hides_them, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_device_takes_them_by_their_descriptors, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
