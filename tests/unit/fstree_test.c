@@ -246,6 +246,70 @@ static void link_target_has_a_limit(void **state)
 	assert_int_equal(fstree_add(t, "l", &like, NULL, &err), -EINVAL);
 }
 
+static void link_to(struct fstree *t, const char *path, const char *target)
+{
+	struct fstree_inode like = { .mode = S_IFLNK | 0777, .target = target };
+
+	assert_int_equal(fstree_add(t, path, &like, NULL, NULL), 0);
+}
+
+static void assert_resolves(const struct fstree *t, const char *path, const char *wanted)
+{
+	char got[FSTREE_PATH_MAX];
+
+	assert_int_equal(fstree_resolve(t, path, got, NULL), 0);
+	assert_string_equal(got, wanted);
+}
+
+static void links_on_the_way_are_followed_inside_the_tree(void **state)
+{
+	struct fstree *t = *state;
+	char got[FSTREE_PATH_MAX];
+	struct err err;
+
+	assert_int_equal(add(t, "usr/lib", S_IFDIR | 0755, &err), 0);
+	link_to(t, "lib", "usr/lib");
+	link_to(t, "usr/abs", "/usr/../../usr/lib/");
+	link_to(t, "twice", "usr/abs");
+	link_to(t, "loop", "loop");
+	assert_resolves(t, "lib/x", "usr/lib/x");
+	assert_resolves(t, "/twice/x/y", "usr/lib/x/y");
+	assert_resolves(t, "lib", "lib"); /* itself is what is named */
+	assert_resolves(t, "lib/../../../x", "x");
+	assert_resolves(t, "./none//x/", "none/x");
+	assert_resolves(t, "/", "");
+	err = ERR_INIT;
+	assert_int_equal(fstree_resolve(t, "loop/x", got, &err), -ELOOP);
+}
+
+static void what_lower_layers_have_is_removed(void **state)
+{
+	struct fstree *t = *state;
+	struct err err;
+
+	assert_int_equal(add(t, "d/old/deep", S_IFREG | 0600, &err), 0);
+	assert_int_equal(add(t, "d/kept/old", S_IFREG | 0600, &err), 0);
+	assert_int_equal(fstree_add_link(t, "link", "d/old/deep", &err), 0);
+	t->layer++;
+	assert_int_equal(add(t, "d/kept/new", S_IFREG | 0600, &err), 0);
+	assert_int_equal(fstree_remove_lower(t, "d", true, &err), 0);
+	assert_null(fstree_lookup(t, "d/old"));
+	assert_null(fstree_lookup(t, "d/kept/old"));
+	assert_non_null(fstree_lookup(t, "d/kept/new"));
+	assert_int_equal(fstree_lookup(t, "link")->nlink, 1);
+	assert_int_equal(fstree_lookup(t, "d")->dir.subdirs, 1);
+	assert_int_equal(fstree_remove_lower(t, "d", false, &err), 0);
+	assert_non_null(fstree_lookup(t, "d/kept/new")); /* this layer's, and the way to it */
+	assert_int_equal(fstree_remove_lower(t, "link", false, &err), 0);
+	assert_null(fstree_lookup(t, "link"));
+	assert_int_equal(fstree_remove_lower(t, "none/at/all", false, &err), 0);
+	assert_int_equal(fstree_remove(t, "d", &err), 0);
+	assert_null(fstree_lookup(t, "d"));
+	assert_null(t->root->dir.first);
+	assert_int_equal(add(t, "d/again", S_IFREG | 0600, &err), 0);
+	assert_ptr_equal(t->root->dir.first, t->root->dir.last);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -266,6 +330,8 @@ int main(void)
 		TEST(attributes_have_a_limit),
 		TEST(many_names_are_all_found),
 		TEST(link_target_has_a_limit),
+		TEST(links_on_the_way_are_followed_inside_the_tree),
+		TEST(what_lower_layers_have_is_removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
