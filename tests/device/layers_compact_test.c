@@ -90,13 +90,15 @@ static void overwrite(struct fixture *f)
 
 static void holds_the_newest(struct fixture *f)
 {
-	uint8_t *got = malloc(SIZE);
+	uint8_t *got = malloc(MB);
 
-	assert_int_equal(disk_do(f->b, BLOCK_READ, 0, got, SIZE, 0), 0);
 	for (uint32_t i = 0; i < BLOCKS; i++) {
+		const uint8_t *p = got + i * 4096ull % MB;
 		uint32_t is[2];
 
-		memcpy(is, got + i * 4096, 8);
+		if (p == got)
+			assert_int_equal(disk_do(f->b, BLOCK_READ, i * 4096ull, got, MB, 0), 0);
+		memcpy(is, p, 8);
 		if (f->version[i] != is[1] || (is[1] && is[0] != i))
 			fail_msg("block %u: version %u of block %u, not %u", i, is[1], is[0], f->version[i]);
 	}
@@ -107,19 +109,9 @@ static void holds_the_newest(struct fixture *f)
 static void a_copy_holds_the_newest(struct fixture *f)
 {
 	struct fixture copy = *f;
-	uint8_t *p = malloc(MB);
 
 	copy.data = file_copy(f->data);
-	copy.index = file_new();
-	for (off_t at = 0; (at = lseek(f->index, at, SEEK_DATA)) >= 0;) {
-		ssize_t n = fd_pread_full(f->index, p, MB, at);
-
-		assert_true(n > 0);
-		assert_int_equal(fd_pwrite_full(copy.index, p, (size_t)n, at), 0);
-		at += n;
-	}
-	free(p);
-	assert_int_equal(ftruncate(copy.index, (off_t)file_size(f->index)), 0);
+	copy.index = file_copy(f->index);
 	open_top(&copy, "threads");
 	assert_string_equal(copy.b->note, "");
 	holds_the_newest(&copy);

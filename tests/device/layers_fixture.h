@@ -39,14 +39,21 @@ static inline uint64_t file_size(int fd)
 	return (uint64_t)st.st_size;
 }
 
+/* Piece by piece, holes left out: new memory is what most of the time would go into. */
 static inline int file_copy(int from)
 {
-	uint64_t n = file_size(from);
-	uint8_t *p = malloc(n + 1);
+	enum { PIECE = 1 << 20 };
+	uint8_t *p = malloc(PIECE);
 	int fd = file_new();
 
-	assert_int_equal(fd_pread_full(from, p, n, 0), n);
-	assert_int_equal(fd_pwrite_full(fd, p, n, 0), 0);
+	for (off_t at = 0; (at = lseek(from, at, SEEK_DATA)) >= 0;) {
+		ssize_t n = fd_pread_full(from, p, PIECE, at);
+
+		assert_true(n > 0);
+		assert_int_equal(fd_pwrite_full(fd, p, (size_t)n, at), 0);
+		at += n;
+	}
+	assert_int_equal(ftruncate(fd, (off_t)file_size(from)), 0);
 	free(p);
 	return fd;
 }
