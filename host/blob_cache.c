@@ -3,10 +3,12 @@
  * The cache of remote blobs: see blob_cache.h.
  *
  * Opening and removing race like this: who opens takes the shared flock and then looks whether the directory still has that very
- * file; who removes takes the exclusive one first. Header and sizes are written in place, under a byte lock that is held only
- * for that; where there was another table before, also under the exclusive flock, as somebody may use it.
+ * file; who removes takes the exclusive one first. Header and sizes are written into empty files only, under a byte lock that is
+ * held only for that. Data of a whole blob may have other names, in the directories of VMs and snapshots, so it is never written
+ * to again: files that do not fit are removed and made anew.
  *
- * Trust: the files are the user's own, but may be damaged: a header that does not fit makes the blob new.
+ * Trust: the files are the user's own, but may be damaged: a header that does not fit makes the blob new. What an image says of a
+ * blob that is verified here cannot change it.
  */
 #include "host/blob_cache.h"
 
@@ -80,7 +82,7 @@ static int open_held(const struct blob_cache *c, const char *name, int flags, in
 {
 	for (int i = 0; i < OPEN_TRIES; i++) {
 		_cleanup_close_ int dir = -1, data = -1, chunks = -1;
-		struct stat held, there;
+		struct stat held, there, data_held, data_there;
 
 		if (flags & O_CREAT && mkdirat(c->fd, name, 0700) < 0 && errno != EEXIST)
 			return err_errno(err, -errno, "create '%s' in the cache of blobs", name);
@@ -96,9 +98,10 @@ static int open_held(const struct blob_cache *c, const char *name, int flags, in
 			continue;
 		if (data < 0)
 			return err_errno(err, -errno, "open the files of '%s' in the cache of blobs", name);
-		if (flock(chunks, LOCK_SH) < 0 || fstat(chunks, &held) < 0)
+		if (flock(chunks, LOCK_SH) < 0 || fstat(chunks, &held) < 0 || fstat(data, &data_held) < 0)
 			return err_errno(err, -errno, "lock '%s' in the cache of blobs", name);
-		if (fstatat(dir, "chunks", &there, AT_SYMLINK_NOFOLLOW) < 0 || there.st_ino != held.st_ino)
+		if (fstatat(dir, "chunks", &there, AT_SYMLINK_NOFOLLOW) < 0 || there.st_ino != held.st_ino ||
+		    fstatat(dir, "data", &data_there, AT_SYMLINK_NOFOLLOW) < 0 || data_there.st_ino != data_held.st_ino)
 			continue;
 		*ret_data = TAKE_FD(data);
 		*ret_chunks = TAKE_FD(chunks);
@@ -120,6 +123,7 @@ static bool is_table(int chunks_fd, int data_fd, uint64_t size, unsigned *ret_sh
 	return true;
 }
 
+/* Of empty files. */
 static int make_table(int chunks_fd, int data_fd, uint64_t size)
 {
 	struct remote_header h = { .version = le32_make(REMOTE_VERSION),
@@ -128,8 +132,7 @@ static int make_table(int chunks_fd, int data_fd, uint64_t size)
 
 	memcpy(h.magic, REMOTE_MAGIC, sizeof(h.magic));
 	read_boot(h.boot);
-	if (ftruncate(chunks_fd, 0) < 0 || ftruncate(data_fd, 0) < 0 || ftruncate(data_fd, (off_t)size) < 0 ||
-	    ftruncate(chunks_fd, (off_t)remote_table_bytes(size, REMOTE_SHIFT)) < 0)
+	if (ftruncate(data_fd, (off_t)size) < 0 || ftruncate(chunks_fd, (off_t)remote_table_bytes(size, REMOTE_SHIFT)) < 0)
 		return -errno;
 	return fd_pwrite_full(chunks_fd, &h, sizeof(h), 0);
 }
@@ -152,20 +155,6 @@ static bool is_other_boot(const struct blob *b)
 	return memcmp(header_of(b)->boot, boot, sizeof(boot)) != 0;
 }
 
-/* Filled in another boot: what was not synced may be anything. */
-static void drop_unsynced(struct blob *b)
-{
-	struct remote_header *h = header_of(b);
-	uint32_t synced = le32_get(h->synced);
-
-	if (!is_other_boot(b))
-		return;
-	for (uint32_t i = 0; i < b->nchunks && !blob_is_verified(b); i++)
-		if (blob_generation(b, i) > synced)
-			blob_drop(b, i, 1);
-	read_boot(h->boot);
-}
-
 static int lock_bytes(int fd, int cmd, short type, int64_t start, int64_t n)
 {
 	struct flock l = { .l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = n };
@@ -175,19 +164,100 @@ static int lock_bytes(int fd, int cmd, short type, int64_t start, int64_t n)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-/* No valid table: make one, unless somebody has done so by now. */
-static int set_up(int chunks_fd, int data_fd, uint64_t size, const char *name, struct err *err)
+/* Where a file system has no holes, the space stays taken and the data unused. */
+static void punch(const struct blob *b, uint32_t first, uint32_t n)
+{
+	if (fallocate(b->data_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first << b->shift, (off_t)n << b->shift) < 0)
+		return;
+}
+
+/* With their locks held. The table first: after a power cut it must not call present what is a hole. */
+static void punch_absent(const struct blob *b, uint32_t first, uint32_t n)
+{
+	if (fdatasync(b->chunks_fd) < 0)
+		return;
+	for (uint32_t i = first, end; i < first + n; i = end + 1) {
+		for (end = i; end < first + n && blob_generation(b, end) == 0; end++)
+			;
+		if (end > i)
+			punch(b, i, end - i);
+	}
+}
+
+static void forget(const struct blob *b, uint32_t chunk) { __atomic_store_n(&generations(b)[chunk], 0, __ATOMIC_SEQ_CST); }
+
+/* Filled in another boot: what was not synced may be anything. */
+static void drop_unsynced(struct blob *b)
+{
+	struct remote_header *h = header_of(b);
+	uint32_t synced = le32_get(h->synced);
+
+	if (!is_other_boot(b))
+		return;
+	if (!blob_is_verified(b) && lock_bytes(b->chunks_fd, F_OFD_SETLKW, F_WRLCK, 0, b->nchunks) == 0) {
+		for (uint32_t i = 0; i < b->nchunks; i++)
+			if (blob_generation(b, i) > synced)
+				forget(b, i);
+		punch_absent(b, 0, b->nchunks);
+		blob_unlock(b, 0, b->nchunks);
+	}
+	read_boot(h->boot);
+}
+
+/* The size of a whole blob that is here; 0: there is none. */
+static uint64_t whole_size(int chunks_fd, int data_fd)
+{
+	struct remote_header h;
+	unsigned shift;
+	uint64_t size;
+
+	if (fd_pread_full(chunks_fd, &h, sizeof(h), 0) != sizeof(h) || !(le32_get(h.flags) & REMOTE_FLAG_VERIFIED))
+		return 0;
+	size = le64_get(h.size);
+	return is_table(chunks_fd, data_fd, size, &shift) ? size : 0;
+}
+
+/* With the exclusive flock on its chunks. Data first: a table without it is nothing, and who opens both meanwhile waits for us. */
+static int remove_held(const struct blob_cache *c, int dir, const char *name)
+{
+	if ((unlinkat(dir, "data", 0) < 0 && errno != ENOENT) || unlinkat(dir, "chunks", 0) < 0)
+		return -errno;
+	unlinkat(c->fd, name, AT_REMOVEDIR);
+	return 0;
+}
+
+static int discard(const struct blob_cache *c, int chunks_fd, int data_fd, uint64_t size, const char *name, struct err *err)
+{
+	_cleanup_close_ int dir = openat(c->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	uint64_t whole = whole_size(chunks_fd, data_fd);
+	struct stat held, there;
+	int r = 0;
+
+	if (whole != 0)
+		return err_set(err, -EBADMSG, "blob %s has %llu bytes here, the image says %llu", name, (unsigned long long)whole,
+			       (unsigned long long)size);
+	if (flock(chunks_fd, LOCK_EX | LOCK_NB) < 0)
+		return err_set(err, -EBUSY, "'%s' in the cache of blobs is in use with another size than %llu bytes", name,
+			       (unsigned long long)size);
+	/* Taking the exclusive lock lets go of the shared one for a moment. */
+	if (dir >= 0 && fstat(chunks_fd, &held) == 0 && fstatat(dir, "chunks", &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    held.st_ino == there.st_ino)
+		r = remove_held(c, dir, name);
+	return r < 0 ? err_errno(err, r, "remove '%s' from the cache of blobs", name) : 0;
+}
+
+/* No valid table: make one, or make room for one, unless somebody has done so by now. */
+static int set_up(const struct blob_cache *c, int chunks_fd, int data_fd, uint64_t size, const char *name, struct err *err)
 {
 	unsigned shift;
-	struct stat st;
+	struct stat st, data;
 	int r = lock_bytes(chunks_fd, F_OFD_SETLKW, F_WRLCK, SETUP_LOCK, 1);
 
-	if (r < 0 || fstat(chunks_fd, &st) < 0)
+	if (r < 0 || fstat(chunks_fd, &st) < 0 || fstat(data_fd, &data) < 0)
 		return err_errno(err, r < 0 ? r : -errno, "lock '%s' in the cache of blobs", name);
 	if (!is_table(chunks_fd, data_fd, size, &shift)) {
-		if (st.st_size > 0 && flock(chunks_fd, LOCK_EX | LOCK_NB) < 0)
-			r = err_set(err, -EBUSY, "'%s' in the cache of blobs is in use with another size than %llu bytes", name,
-				    (unsigned long long)size);
+		if (st.st_size > 0 || data.st_size > 0)
+			r = discard(c, chunks_fd, data_fd, size, name, err);
 		else if ((r = make_table(chunks_fd, data_fd, size)) < 0)
 			err_errno(err, r, "write '%s' in the cache of blobs", name);
 	}
@@ -231,7 +301,7 @@ int blob_cache_get(const struct blob_cache *c, const char *sha256, uint64_t size
 		if (r < 0)
 			return r;
 		if (!is_table(chunks, data, size, &shift)) {
-			r = set_up(chunks, data, size, name, err);
+			r = set_up(c, chunks, data, size, name, err);
 			if (r < 0)
 				return r;
 			continue; /* holding it may have been interrupted */
@@ -315,11 +385,12 @@ int blob_fill(struct blob *b, uint32_t chunk, const void *data)
 
 void blob_drop(struct blob *b, uint32_t first, uint32_t n)
 {
-	for (uint32_t i = first; i < first + n; i++)
-		__atomic_store_n(&generations(b)[i], 0, __ATOMIC_SEQ_CST);
-	/* Where a file system has no holes, the space stays taken and the data unused. */
-	if (fallocate(b->data_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first << b->shift, (off_t)n << b->shift) < 0)
+	if (lock_bytes(b->chunks_fd, F_OFD_SETLKW, F_WRLCK, first, n) < 0)
 		return;
+	for (uint32_t i = first; i < first + n; i++)
+		forget(b, i);
+	punch_absent(b, first, n);
+	blob_unlock(b, first, n);
 }
 
 int blob_sync(struct blob *b)
@@ -413,21 +484,22 @@ uint64_t blob_cache_usage(const struct blob_cache *c)
 	return sum;
 }
 
-/* Remove one that nobody holds. */
-static bool remove_one(const struct blob_cache *c, const char *name)
+int blob_cache_remove(const struct blob_cache *c, const char *name)
 {
 	_cleanup_close_ int dir = openat(c->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), chunks = -1;
+	struct stat held, there;
 
 	if (dir < 0)
-		return false;
+		return -errno;
 	chunks = openat(dir, "chunks", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-	if (chunks < 0 || flock(chunks, LOCK_EX | LOCK_NB) < 0)
-		return false;
-	/* The table first: without it, data is nothing. */
-	if (unlinkat(dir, "chunks", 0) < 0 || (unlinkat(dir, "data", 0) < 0 && errno != ENOENT))
-		return false;
-	unlinkat(c->fd, name, AT_REMOVEDIR);
-	return true;
+	if (chunks < 0)
+		return -errno;
+	if (flock(chunks, LOCK_EX | LOCK_NB) < 0)
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	/* Removed and made anew since it was opened: in use. */
+	if (fstat(chunks, &held) < 0 || fstatat(dir, "chunks", &there, AT_SYMLINK_NOFOLLOW) < 0 || held.st_ino != there.st_ino)
+		return -EBUSY;
+	return remove_held(c, dir, name);
 }
 
 uint64_t blob_cache_evict(const struct blob_cache *c, uint64_t bytes)
@@ -440,7 +512,7 @@ uint64_t blob_cache_evict(const struct blob_cache *c, uint64_t bytes)
 		return 0;
 	qsort(e, n, sizeof(*e), by_use);
 	for (size_t i = 0; i < n && freed < bytes; i++)
-		if (remove_one(c, e[i].name))
+		if (blob_cache_remove(c, e[i].name) == 0)
 			freed += e[i].bytes;
 	return freed;
 }
@@ -457,6 +529,7 @@ uint64_t blob_evict_chunks(struct blob *b, uint64_t bytes, uint32_t keep)
 	_cleanup_free_ uint32_t *g = malloc((size_t)b->nchunks * sizeof(*g));
 	uint64_t want = (bytes + (1ull << b->shift) - 1) >> b->shift, freed = 0;
 	uint32_t n = 0, limit;
+	bool synced;
 
 	if (g == NULL || bytes == 0 || blob_lock_check(b) < 0)
 		return 0; /* also when another process is about to call it verified */
@@ -469,14 +542,24 @@ uint64_t blob_evict_chunks(struct blob *b, uint64_t bytes, uint32_t keep)
 	if (n > 0)
 		qsort(g, n, sizeof(*g), by_number);
 	limit = n > 0 ? g[MIN(want, (uint64_t)n) - 1] : 0;
+	n = 0;
 	for (uint32_t i = 0; i < b->nchunks && limit > 0; i++) {
 		uint32_t one = blob_generation(b, i);
 
 		if (one == 0 || one > limit || blob_lock(b, i) < 0)
 			continue;
-		blob_drop(b, i, 1);
-		blob_unlock(b, i, 1);
+		forget(b, i);
+		g[n++] = i;
 		freed += blob_chunk_size(b, i);
+	}
+	/* As in punch_absent: once for all of them. */
+	synced = n == 0 || fdatasync(b->chunks_fd) == 0;
+	for (uint32_t i = 0, end; i < n; i = end) {
+		for (end = i + 1; end < n && g[end] == g[end - 1] + 1; end++)
+			;
+		if (synced)
+			punch(b, g[i], end - i);
+		blob_unlock(b, g[i], end - i);
 	}
 	blob_unlock_check(b);
 	return freed;

@@ -61,6 +61,7 @@ void blob_unlock_check(const struct blob *b);
 
 /* With its lock held, and no data there: the whole chunk. 0 or -errno. */
 int blob_fill(struct blob *b, uint32_t chunk, const void *data);
+/* Takes their locks, waiting, and lets them go. */
 void blob_drop(struct blob *b, uint32_t first, uint32_t n);
 /* What is there survives a power cut from here on. */
 int blob_sync(struct blob *b);
@@ -68,6 +69,8 @@ void blob_set_verified(struct blob *b); /* after blob_sync */
 
 /* Bytes on disk that all blobs take up. */
 uint64_t blob_cache_usage(const struct blob_cache *c);
+/* Remove one by the name of its directory: 0, -EBUSY when somebody holds it, or -errno. */
+int blob_cache_remove(const struct blob_cache *c, const char *name);
 /* Remove blobs that nobody holds, those first whose last use is longest ago, until at least `bytes` have been freed;
  * returns how many were. */
 uint64_t blob_cache_evict(const struct blob_cache *c, uint64_t bytes);

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/blob_cache.h"
 #include "host/file.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -172,8 +173,13 @@ static bool is_unused_blob(const struct prune *p, int at, const char *name, cons
 	       !is_referred_to(p, name + 7) && !is_held(at, lock);
 }
 
+static int remove_blob(int at, const char *name)
+{
+	return blob_cache_remove(&(struct blob_cache){ .fd = at }, name);
+}
+
 static void prune_cache(struct prune *p, const char *sub,
-			bool (*wanted)(const struct prune *, int, const char *, const struct stat *))
+			bool (*wanted)(const struct prune *, int, const char *, const struct stat *), int (*remove)(int, const char *))
 {
 	char path[PATH_MAX - 300], file[PATH_MAX];
 	DIR *dir = file_cache_dir(sub, path, sizeof(path), NULL) < 0 ? NULL : opendir(path);
@@ -187,9 +193,11 @@ static void prune_cache(struct prune *p, const char *sub,
 		    !wanted(p, dirfd(dir), e->d_name, &st))
 			continue;
 		uint64_t bytes = tree_bytes(dirfd(dir), e->d_name, 0);
-		int r = p->dry ? 0 : file_remove_tree(dirfd(dir), e->d_name);
+		int r = p->dry ? 0 : remove(dirfd(dir), e->d_name);
 
 		snprintf(file, sizeof(file), "%s/%s", path, e->d_name);
+		if (r == -EBUSY) /* somebody has come to use it */
+			continue;
 		if (r < 0)
 			note_error(p, r, file);
 		else
@@ -206,9 +214,9 @@ int image_prune(const struct image_store *s, bool dry, image_prune_each *each, v
 	if (r == 0)
 		r = prune_builds(&p, s, err);
 	if (r == 0) {
-		prune_cache(&p, "overlay", is_unused_template);
-		prune_cache(&p, "debian", is_half_archive);
-		prune_cache(&p, "blobs", is_unused_blob);
+		prune_cache(&p, "overlay", is_unused_template, file_remove_tree);
+		prune_cache(&p, "debian", is_half_archive, file_remove_tree);
+		prune_cache(&p, "blobs", is_unused_blob, remove_blob);
 	}
 	image_store_list_free(p.list, p.n);
 	return r < 0 ? r : p.error;

@@ -32,16 +32,18 @@ int remote_cache_size(uint64_t given, uint64_t *ret, struct err *err)
 int remote_layers_open(struct remote_layers *r, struct err *err)
 {
 	struct blob_cache cache;
-	int e = blob_cache_open(&cache, err);
+	int e;
 
-	if (e < 0)
-		return e;
+	/* Before anything can fail: the caller finishes all of them in any case. */
 	for (size_t i = 0; i < r->n; i++) {
 		struct remote_layer *l = &r->l[i];
 
 		l->blob = BLOB_NONE;
 		l->data_fd = l->table_fd = -1;
 	}
+	e = blob_cache_open(&cache, err);
+	if (e < 0)
+		return e;
 	for (size_t i = 0; i < r->n && e == 0; i++) {
 		struct remote_layer *l = &r->l[i];
 

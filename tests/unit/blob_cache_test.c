@@ -172,6 +172,103 @@ static void another_size_does_not_disturb_a_user(void **state)
 	assert_int_equal(blob_count_present(&f->blob), 1);
 }
 
+/* A whole layer has another name in the directory of a VM that uses it, which holds no lock. */
+static void link_data(struct fixture *f)
+{
+	assert_int_equal(blob_fill(&f->blob, 0, f->data), 0);
+	assert_int_equal(linkat(f->cache.fd, "sha256-" A "/data", f->cache.fd, "linked", 0), 0);
+}
+
+static void check_linked(struct fixture *f)
+{
+	_cleanup_close_ int fd = openat(f->cache.fd, "linked", O_RDONLY);
+	uint8_t back[CHUNK];
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_size, SIZE);
+	assert_int_equal(st.st_nlink, 1);
+	assert_int_equal(fd_pread_full(fd, back, CHUNK, 0), CHUNK);
+	assert_memory_equal(back, f->data, CHUNK);
+}
+
+static void damaged_table_does_not_cost_others_their_data(void **state)
+{
+	struct fixture *f = *state;
+
+	link_data(f);
+	f->blob.table[0] ^= 1;
+	reopen(f);
+	assert_int_equal(blob_count_present(&f->blob), 0);
+	check_linked(f);
+}
+
+static void data_without_a_table_is_made_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	link_data(f);
+	assert_int_equal(unlinkat(f->cache.fd, "sha256-" A "/chunks", 0), 0);
+	reopen(f);
+	assert_int_equal(blob_count_present(&f->blob), 0);
+	check_linked(f);
+}
+
+static void another_size_of_a_part_makes_it_anew(void **state)
+{
+	struct fixture *f = *state;
+	struct blob other;
+
+	link_data(f);
+	blob_close(&f->blob);
+	assert_int_equal(blob_cache_get(&f->cache, A, 5, &other, NULL), 0);
+	assert_int_equal(other.nchunks, 1);
+	blob_close(&other);
+	check_linked(f);
+}
+
+static void another_size_of_a_whole_blob_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct err err = ERR_INIT;
+	struct blob other;
+
+	assert_int_equal(blob_fill(&f->blob, 0, f->data), 0);
+	blob_set_verified(&f->blob);
+	blob_close(&f->blob);
+	assert_int_equal(blob_cache_get(&f->cache, A, 5, &other, &err), -EBADMSG);
+	assert_non_null(strstr(err.text, "bytes here, the image says 5"));
+	reopen(f);
+	assert_true(blob_is_verified(&f->blob));
+	assert_int_equal(blob_count_present(&f->blob), 1);
+}
+
+static void one_that_is_held_cannot_be_removed(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(blob_cache_remove(&f->cache, "sha256-" A), -EBUSY);
+	blob_close(&f->blob);
+	assert_int_equal(blob_cache_remove(&f->cache, "sha256-" A), 0);
+	assert_int_equal(faccessat(f->cache.fd, "sha256-" A, F_OK, 0), -1);
+	assert_int_equal(blob_cache_remove(&f->cache, "sha256-" A), -ENOENT);
+}
+
+static void evicting_leaves_chunks_that_others_have(void **state)
+{
+	struct fixture *f = *state;
+	struct blob other;
+
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(blob_fill(&f->blob, i, f->data), 0);
+	assert_int_equal(blob_cache_get(&f->cache, A, SIZE, &other, NULL), 0);
+	assert_int_equal(blob_lock(&other, 1), 0);
+	assert_int_equal(blob_evict_chunks(&f->blob, SIZE, UINT32_MAX), 2 * CHUNK);
+	assert_int_not_equal(blob_generation(&f->blob, 1), 0);
+	assert_int_equal(blob_lock(&other, 0), 0);
+	blob_close(&other);
+}
+
 static void bad_digests_and_sizes_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -260,6 +357,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(unsynced_chunks_do_not_survive_another_boot, setup, teardown),
 		cmocka_unit_test_setup_teardown(damaged_table_is_made_anew, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_size_does_not_disturb_a_user, setup, teardown),
+		cmocka_unit_test_setup_teardown(damaged_table_does_not_cost_others_their_data, setup, teardown),
+		cmocka_unit_test_setup_teardown(data_without_a_table_is_made_anew, setup, teardown),
+		cmocka_unit_test_setup_teardown(another_size_of_a_part_makes_it_anew, setup, teardown),
+		cmocka_unit_test_setup_teardown(another_size_of_a_whole_blob_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_that_is_held_cannot_be_removed, setup, teardown),
+		cmocka_unit_test_setup_teardown(evicting_leaves_chunks_that_others_have, setup, teardown),
 		cmocka_unit_test_setup_teardown(bad_digests_and_sizes_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(held_blobs_are_not_removed, setup, teardown),
 		cmocka_unit_test_setup_teardown(longest_unused_goes_first, setup, teardown),
