@@ -218,6 +218,13 @@ static void expire(struct serve *s)
 		}
 }
 
+/* What failed is of no interest to anybody any more: who comes next has a new beginning. */
+static void forget_failure(const struct serve *s, struct served *v)
+{
+	if (v->failure != 0 && v->nwanted == 0 && s->now_ms >= v->retry_ms && (s->mode == SERVE_LAZY || v->whole_known))
+		v->failure = 0;
+}
+
 static bool waits_for(const struct client *c, uint32_t blob)
 {
 	for (uint32_t j = 0; c->fd >= 0 && j < REMOTE_WANTS; j++)
@@ -254,11 +261,15 @@ static int wait_ms(const struct serve *s)
 
 		if (v->nforeign > 0)
 			ms = MIN(ms, (uint64_t)FOREIGN_MS);
-		if (v->failure != 0)
+		/* Nothing may be there to be tried again: then there is nothing to wake up for. */
+		if (v->failure != 0 && v->retry_ms > s->now_ms)
 			ms = sooner(ms, v->retry_ms, s->now_ms);
 		if (v->failure != 0 && v->nwanted > 0)
 			ms = sooner(ms, v->note_ms, s->now_ms);
 	}
+	for (int i = 0; i < SERVE_TRANSFERS; i++)
+		if (s->transfer[i].v != NULL && s->transfer[i].paused_ms != 0)
+			ms = sooner(ms, s->transfer[i].paused_ms + SERVE_PAUSE_MS, s->now_ms);
 	if (s->mode == SERVE_BACKGROUND_TOO && s->now_ms < s->demand_ms + s->idle_ms)
 		ms = sooner(ms, s->demand_ms + s->idle_ms, s->now_ms);
 	for (uint32_t i = 0; i < s->nclients; i++)
@@ -294,6 +305,7 @@ static void step(struct serve *s)
 	expire(s);
 	for (uint32_t i = 0; i < s->nblobs; i++) {
 		serve_look_at_foreign(&s->blob[i]);
+		forget_failure(s, &s->blob[i]);
 		note(s, &s->blob[i]);
 	}
 	serve_schedule(s);

@@ -22,6 +22,7 @@ enum {
 	SERVE_BACKGROUND = 2,          /* of them that nobody waits for, at most */
 	SERVE_STREAMS = 4,             /* sequential readers of one blob that are told apart */
 	SERVE_REQUEST = 1 << 20,       /* bytes of one request */
+	SERVE_PAUSE_MS = 200,          /* who is paused for longer gives its chunks up */
 	SERVE_WHOLE_MAX = 16 << 20,    /* a blob on a server without ranges is fetched in one piece up to so many bytes */
 };
 
@@ -60,7 +61,7 @@ struct served {
 	char sha256[BLOB_CACHE_SHA256 + 1];
 	struct http_auth *auth;
 	uint8_t *state;                /* enum chunk_state, per chunk */
-	uint16_t *wanted;              /* by so many wants */
+	uint32_t *wanted;              /* by so many wants */
 	uint32_t nwanted, nforeign;
 	uint32_t lowest;               /* no chunk below it is absent, as far as we know */
 	struct stream stream[SERVE_STREAMS];
@@ -85,6 +86,7 @@ struct transfer {
 	struct served *v;              /* NULL: free */
 	uint32_t first, n, at;         /* chunks; at: the one that comes in */
 	size_t have;                   /* bytes of it */
+	uint64_t paused_ms;            /* since when; 0: it goes on */
 	bool demand, whole, progress;
 	char *url;                     /* a copy, as redirect may change meanwhile */
 	uint8_t *buf;                  /* one chunk */

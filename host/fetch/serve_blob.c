@@ -4,7 +4,8 @@
  *
  * First what somebody waits for, oldest first, with its neighbours that are wanted too or that a sequential reader is about to
  * want, in one request; then what sequential readers are about to want; then, when nobody has wanted anything for a while, the
- * rest of each blob from its begin. While somebody waits, requests that nobody waits for are paused.
+ * rest of each blob from its begin. While somebody waits, requests that nobody waits for are paused, and given up when that takes
+ * long, as other processes may wait for their chunks.
  *
  * Each chunk of a request is locked against other processes from before the request until it is filled. A chunk that is
  * locked elsewhere is looked at again every few milliseconds: it arrives, or its holder goes and it is ours.
@@ -100,6 +101,9 @@ static void release_chunks(struct served *v, uint32_t first, uint32_t n)
 			blob_unlock(&v->b, i, 1);
 		}
 }
+
+/* What has come may have been dropped again, and be another request's by now. */
+static void release_rest(const struct transfer *t) { release_chunks(t->v, t->at, t->first + t->n - t->at); }
 
 /* The reply is what was asked for? */
 static int check_reply(struct transfer *t)
@@ -217,7 +221,7 @@ static void on_done(struct http_job *j, int result)
 	bool redirected = t->url != NULL && strcmp(t->url, v->url) != 0;
 
 	j->location = NULL;
-	release_chunks(v, t->first, t->n);
+	release_rest(t);
 	if (result == 0 && t->at != t->first + t->n)
 		result = err_set(&j->err, -ECONNRESET, "%.200s: the server sent less than was asked for", v->url);
 	t->v = NULL;
@@ -230,10 +234,12 @@ static void on_done(struct http_job *j, int result)
 			v->redirect = location;
 			location = NULL;
 		}
-	} else if (redirected && !http_is_transient(result) && v->redirect != NULL) {
-		/* An address that was lent for a time: ask the registry again. */
-		free(v->redirect);
-		v->redirect = NULL;
+	} else if (redirected && !http_is_transient(result)) {
+		/* An address that was lent for a time: ask the registry again. Other requests may have done so by now. */
+		if (v->redirect != NULL && strcmp(v->redirect, t->url) == 0) {
+			free(v->redirect);
+			v->redirect = NULL;
+		}
 	} else if (!(result == -EOPNOTSUPP && v->no_ranges && !t->whole)) {
 		serve_failed(v, result, j->err.text);
 	}
@@ -274,6 +280,7 @@ static void start(struct transfer *t, struct served *v, uint32_t first, uint32_t
 	t->first = t->at = first;
 	t->n = n;
 	t->have = 0;
+	t->paused_ms = 0;
 	t->demand = demand;
 	t->whole = whole;
 	t->progress = false;
@@ -412,15 +419,42 @@ static bool is_wanted(const struct transfer *t)
 	return false;
 }
 
+static bool fetches_wanted(const struct serve *s)
+{
+	for (int i = 0; i < SERVE_TRANSFERS; i++)
+		if (s->transfer[i].v != NULL && is_wanted(&s->transfer[i]))
+			return true;
+	return false;
+}
+
+static void transfer_stop(struct transfer *t)
+{
+	http_cancel(&t->job);
+	release_rest(t);
+	t->v = NULL;
+	free(t->url);
+	t->url = NULL;
+}
+
 static void pause_background(struct serve *s)
 {
-	bool demand = false;
+	bool demand = fetches_wanted(s);
 
-	for (int i = 0; i < SERVE_TRANSFERS; i++)
-		demand |= s->transfer[i].v != NULL && is_wanted(&s->transfer[i]);
-	for (int i = 0; i < SERVE_TRANSFERS; i++)
-		if (s->transfer[i].v != NULL)
-			http_pause(&s->transfer[i].job, demand && !is_wanted(&s->transfer[i]));
+	for (int i = 0; i < SERVE_TRANSFERS; i++) {
+		struct transfer *t = &s->transfer[i];
+		bool pause = t->v != NULL && demand && !is_wanted(t);
+
+		if (t->v == NULL)
+			continue;
+		if (!pause)
+			t->paused_ms = 0;
+		else if (t->paused_ms == 0)
+			t->paused_ms = s->now_ms;
+		if (pause && s->now_ms - t->paused_ms >= SERVE_PAUSE_MS)
+			transfer_stop(t);
+		else
+			http_pause(&t->job, pause);
+	}
 }
 
 void serve_schedule(struct serve *s)
@@ -432,7 +466,7 @@ void serve_schedule(struct serve *s)
 	serve_bound(s);
 	for (uint32_t i = 0; i < s->nblobs; i++)
 		demand |= s->blob[i].nwanted > 0;
-	while (start_ahead(s))
+	while (!fetches_wanted(s) && start_ahead(s))
 		;
 	if (!demand && !s->full &&
 	    (s->mode == SERVE_ALL || (s->mode == SERVE_BACKGROUND_TOO && s->now_ms >= s->demand_ms + s->idle_ms)))
@@ -457,15 +491,7 @@ void serve_look_at_foreign(struct served *v)
 
 void serve_transfers_stop(struct serve *s)
 {
-	for (int i = 0; i < SERVE_TRANSFERS; i++) {
-		struct transfer *t = &s->transfer[i];
-
-		if (t->v == NULL)
-			continue;
-		http_cancel(&t->job);
-		release_chunks(t->v, t->first, t->n);
-		t->v = NULL;
-		free(t->url);
-		t->url = NULL;
-	}
+	for (int i = 0; i < SERVE_TRANSFERS; i++)
+		if (s->transfer[i].v != NULL)
+			transfer_stop(&s->transfer[i]);
 }
