@@ -348,6 +348,7 @@ int cmd_run(int argc, char **argv)
 		guardian_finish(&run.guardian);
 		return cmd_fail(&err);
 	}
+	run.launch.signal_fd = run.signal_fd;
 	progress_init(&run.progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
 	status = finish(&run, start_and_run(&run));
 	guardian_finish(&run.guardian);

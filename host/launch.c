@@ -37,7 +37,7 @@
 
 void launch_init(struct launch *l)
 {
-	*l = (struct launch){ .dir = VMDIR_NONE, .image_fd = -1, .ready_sock = -1, .pidfd = -1, .status_fd = -1,
+	*l = (struct launch){ .dir = VMDIR_NONE, .image_fd = -1, .ready_sock = -1, .pidfd = -1, .status_fd = -1, .signal_fd = -1,
 			      .start_ns = loop_now_ns() };
 }
 

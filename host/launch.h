@@ -70,7 +70,8 @@ struct launch {
 	bool read_write_disks;   /* the user's own: to be synced before the end */
 	const struct opt_strv *user_disks; /* --disk, borrowed from the options */
 	size_t first_user_disk;  /* number of the first among the monitor's disks */
-	int signal;              /* the one that interrupted launch_wait */
+	int signal;              /* the one that interrupted launch_start or launch_wait */
+	int signal_fd;           /* for long waits in launch_start; -1 */
 	uint64_t start_ns, spawned_ns, ready_ns, configured_ns;
 };
 
@@ -79,7 +80,7 @@ void launch_init(struct launch *l);
 /* Find or build the files alone (kernel, initramfs, template of the empty disk), for launches to come. Needs no KVM. */
 int launch_prepare(struct launch *l, const struct launch_options *o, struct progress *progress, struct err *err);
 
-/* Everything up to a running monitor. `command` is for people (ps). 0 or -errno. */
+/* Everything up to a running monitor. `command` is for people (ps). 0 or -errno; -ECANCELED: a signal asked for the end. */
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
 		 struct progress *progress, struct err *err);
 

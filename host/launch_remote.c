@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "devices/backend/lsmt.h"
 #include "devices/backend/remote_format.h"
 #include "host/remote_layers.h"
+#include "host/signals.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -43,17 +45,53 @@ static int open_log(const struct launch *l, struct err *err)
 	return fd < 0 ? err_errno(err, -errno, "make '%s/%s'", l->dir.path, VMDIR_LOG) : fd;
 }
 
+/* Now, rather than when the cache is full. */
+static int check_room(const struct launch *l, const struct launch_options *o, struct err *err)
+{
+	uint64_t cache_size, sum = 0;
+	int r = remote_cache_size(o->cache_size, &cache_size, err);
+
+	for (size_t i = 0; i < l->remote->n; i++)
+		sum += MIN(l->remote->l[i].size, UINT64_MAX - sum);
+	if (r == 0 && sum > cache_size)
+		r = err_set(err, -ENOSPC,
+			    "--fetch all: the layers have %llu MiB together, the cache of blobs may have %llu: raise --cache-size",
+			    (unsigned long long)((sum + MIB(1) - 1) >> 20), (unsigned long long)(cache_size >> 20));
+	return r;
+}
+
+/* 1: something came from coffer-fetch. */
+static int wait_for_message(struct launch *l, int sock, struct err *err)
+{
+	struct pollfd p[] = { { .fd = sock, .events = POLLIN }, { .fd = l->signal_fd, .events = POLLIN } };
+
+	if (poll(p, ARRAY_SIZE(p), -1) < 0)
+		return errno == EINTR ? 0 : err_errno(err, -errno, "wait for coffer-fetch");
+	for (int signal; p[1].revents && (signal = signals_next(l->signal_fd)) > 0;)
+		if (signals_is_end(signal)) {
+			l->signal = signal;
+			return err_set(err, -ECANCELED, "interrupted");
+		}
+	return p[0].revents != 0;
+}
+
 /* Until all are whole, or one cannot be. */
-static int wait_for_all(int sock, size_t n, struct err *err)
+static int wait_for_all(struct launch *l, int sock, size_t n, struct err *err)
 {
 	uint8_t m[REMOTE_MESSAGE_MAX];
 
 	while (n > 0) {
-		ssize_t len = recv(sock, m, sizeof(m), 0);
 		const struct remote_whole *w = (const void *)m;
+		int r = wait_for_message(l, sock, err);
+		ssize_t len;
 
-		if (len < 0 && errno == EINTR)
-			return err_set(err, -EINTR, "interrupted");
+		if (r < 0)
+			return r;
+		if (r == 0)
+			continue;
+		len = recv(sock, m, sizeof(m), MSG_DONTWAIT);
+		if (len < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
 		if (len <= 0)
 			return err_set(err, -EPIPE, "coffer-fetch has ended");
 		if (len != sizeof(*w) || le32_get(w->type) != REMOTE_WHOLE)
@@ -111,9 +149,11 @@ int launch_remote_open(struct launch *l, const struct launch_options *o, struct 
 	if (r == 0 && l->remote->served > 0 && o->fetch != NULL && strcmp(o->fetch, "all") == 0) {
 		_cleanup_close_ int sock = -1;
 
-		r = serve(l, o, "all", &sock, err);
+		r = check_room(l, o, err);
 		if (r == 0)
-			r = wait_for_all(sock, l->remote->served, err);
+			r = serve(l, o, "all", &sock, err);
+		if (r == 0)
+			r = wait_for_all(l, sock, l->remote->served, err);
 		if (r == 0) {
 			remote_layers_finish(l->remote);
 			r = remote_layers_open(l->remote, err);

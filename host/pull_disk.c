@@ -46,8 +46,9 @@ static int on_wait(void *ctx)
 	struct disk *d = ctx;
 	struct pollfd f[] = { { .fd = remote_socket(d->remote), .events = POLLIN }, { .fd = d->p->signals, .events = POLLIN } };
 
-	/* What is wanted has to be sent before there is anything to wait for. */
-	if (!remote_run(d->remote))
+	/* What is wanted has to be sent before there is anything to wait for. Answers are left where poll sees them: the last one
+	 * may be there already. */
+	if (!remote_send(d->remote))
 		return -EPIPE;
 	if (poll(f, ARRAY_SIZE(f), -1) < 0 && errno != EINTR)
 		return -errno;
@@ -61,15 +62,16 @@ static int on_wait(void *ctx)
 
 static const struct block_remote_ops ops = { .want = on_want, .wait = on_wait };
 
-/* What coffer-fetch said last is why. */
+/* Where a remote layer could not be read, what coffer-fetch said last is why. It is no reason where content is refused. */
 static int explain(const struct disk *d, int r, struct err *err)
 {
 	char text[4096], *line, *end;
+	struct err why;
 	ssize_t n;
 
 	if (d->interrupted)
 		return err_set(err, -EINTR, "interrupted");
-	n = d->log_fd >= 0 ? fd_pread_full(d->log_fd, text, sizeof(text) - 1, 0) : 0;
+	n = d->log_fd >= 0 && r != -EINVAL && r != -ENOMEM ? fd_pread_full(d->log_fd, text, sizeof(text) - 1, 0) : 0;
 	if (n <= 0)
 		return r;
 	text[n] = '\0';
@@ -81,7 +83,8 @@ static int explain(const struct disk *d, int r, struct err *err)
 	/* "coffer-fetch: warn: TEXT" */
 	for (int i = 0; i < 2 && strstr(line, ": ") != NULL && (i == 0 || strncmp(line, "warn", 4) == 0 || strncmp(line, "error", 5) == 0); i++)
 		line = strstr(line, ": ") + 2;
-	return err_set(err, r, "%.400s", line);
+	why = *err;
+	return err_set(err, r, "%.300s (%.400s)", why.text, line);
 }
 
 static int connect_layers(struct disk *d, uint64_t cache_size, struct block_remote *table, struct err *err)

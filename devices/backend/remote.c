@@ -234,6 +234,15 @@ bool remote_run(struct remote *r)
 	return !r->ended;
 }
 
+bool remote_send(struct remote *r)
+{
+	if (!r->ended)
+		send_wants(r);
+	if (r->ended)
+		end(r);
+	return !r->ended;
+}
+
 static int on_wait(void *ctx)
 {
 	struct remote *r = ctx;
@@ -255,6 +264,8 @@ const struct block_remote_ops remote_ops = { .want = on_want, .wait = on_wait };
 
 bool remote_note(struct remote *r, char *ret, size_t len)
 {
+	char layer[32];
+
 	if (r->ended && !r->said_end) {
 		r->said_end = true;
 		snprintf(ret, len, "the fetcher of remote layers has ended: reads of what is not in the cache fail");
@@ -263,11 +274,14 @@ bool remote_note(struct remote *r, char *ret, size_t len)
 	if (!r->has_note)
 		return false;
 	r->has_note = false;
-	if (r->note.damaged)
-		snprintf(ret, len, "layer %u does not have its digest: reads of it fail", r->blob[r->note.blob].layer + 1);
+	if (r->blob[r->note.blob].layer == BLOCK_LAYER_BASE)
+		snprintf(layer, sizeof(layer), "the base");
 	else
-		snprintf(ret, len, "layer %u: reads wait for its server, for %u s now: %s", r->blob[r->note.blob].layer + 1,
-			 r->note.seconds, strerror(r->note.result < 0 && r->note.result > -4096 ? -r->note.result : EIO));
+		snprintf(layer, sizeof(layer), "layer %u", r->blob[r->note.blob].layer + 1);
+	if (r->note.damaged)
+		snprintf(ret, len, "%s does not have its digest: reads of it fail", layer);
+	else
+		snprintf(ret, len, "%s: reads wait for its server, for %u s now: %s", layer, r->note.seconds, strerror(r->note.result < 0 && r->note.result > -4096 ? -r->note.result : EIO));
 	return true;
 }
 

@@ -38,6 +38,8 @@ int remote_wake_fd(const struct remote *r); /* readable when something is wanted
 /* Take what came, send what is wanted. False: the connection has ended, and what waited was answered; the socket is not to be
  * watched any more. */
 bool remote_run(struct remote *r);
+/* Only send what is wanted, before waiting for the socket. */
+bool remote_send(struct remote *r);
 
 /* Something to say for the log, once: false when there is nothing. */
 bool remote_note(struct remote *r, char *ret, size_t len);

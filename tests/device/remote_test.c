@@ -202,6 +202,25 @@ static void a_read_is_one_want(void **state)
 	finish(f, &o, 0);
 }
 
+static void sending_takes_no_answers(void **state)
+{
+	struct fixture *f = *state;
+	struct pollfd p = { .fd = remote_socket(f->r), .events = POLLIN };
+	uint32_t first, n;
+	struct one o;
+
+	begin(f, &o, 1 << 20, CHUNK);
+	assert_true(remote_send(f->r));
+	assert_int_equal(take_want(f, &first, &n), 1);
+	for (uint32_t i = 0; i < n; i++)
+		fill(f, first + i);
+	send_arrived(f, 0, first, n, 0);
+	assert_true(remote_send(f->r));
+	assert_int_equal(poll(&p, 1, 0), 1); /* so that who waits for the socket is woken up */
+	assert_true(remote_run(f->r));
+	finish(f, &o, 0);
+}
+
 static void what_cannot_be_had_fails_and_can_be_had_later(void **state)
 {
 	struct fixture *f = *state;
@@ -317,6 +336,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_read_is_one_want, setup, teardown),
+		cmocka_unit_test_setup_teardown(sending_takes_no_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_cannot_be_had_fails_and_can_be_had_later, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_end_of_the_fetcher_fails_what_waits_and_leaves_the_rest, setup, teardown),
 		cmocka_unit_test(senseless_answers_end_the_connection),
