@@ -30,7 +30,7 @@
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
-enum { FREEZE_MAX_MS = 60000 };
+enum { FREEZE_MAX_MS = 60000, FREEZE_WAIT_MS = 5000, FREEZE_POLL_MS = 5 };
 
 /* ---- ping ---- */
 
@@ -275,20 +275,35 @@ void control_return_machine_id(struct agent *a, struct agent_slot *slot)
 	slot->machine_id[0] = '\0';
 }
 
+/* A second freeze beside another would find the machine-id away, and have it back before it is frozen. One whose host has gone is
+ * being undone, so it is waited for. */
+static bool become_freezer(const struct handler *h)
+{
+	const struct timespec pause = { .tv_nsec = FREEZE_POLL_MS * 1000000l };
+	uint32_t self = 1 + (uint32_t)(h->slot - h->agent->shared->slot);
+
+	for (uint64_t end = agent_now_ms() + FREEZE_WAIT_MS;; nanosleep(&pause, NULL)) {
+		uint32_t none = 0;
+
+		if (atomic_compare_exchange_strong(&h->agent->shared->freezer, &none, self))
+			return true;
+		if (agent_now_ms() >= end)
+			return false;
+	}
+}
+
 /* Frozen for as long as the connection lives, but not for ever: neither a host that dies nor one that stands still can
  * leave the guest's disk frozen. If this process is killed, the supervisor thaws, and puts the machine-id back. */
 int control_freeze(struct handler *h)
 {
 	struct pollfd p = { .fd = h->channel.fd, .events = POLLIN };
 	char byte;
-	uint32_t none = 0, self = 1 + (uint32_t)(h->slot - h->agent->shared->slot);
 	int rc = need_disk(h, "freeze");
 
 	if (rc < 0)
 		return rc;
-	/* A second one would find the machine-id away, and the first would put it back before the second's freeze. */
-	if (!atomic_compare_exchange_strong(&h->agent->shared->freezer, &none, self))
-		return err_set(&h->err, -EBUSY, "freeze: another freeze lasts or is being undone: try again");
+	if (!become_freezer(h))
+		return err_set(&h->err, -EBUSY, "freeze: another freeze lasts: try again when it is over");
 	rc = freeze(h);
 	if (rc < 0) {
 		control_return_machine_id(h->agent, h->slot);
