@@ -15,6 +15,8 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
+#define HUB_ADDRESS "registry-1.docker.io"
+
 enum { FILE_MAX = 1 << 20, SECRET_MAX = 64 << 10 };
 
 void pull_creds_finish(struct pull_creds *c)
@@ -76,6 +78,8 @@ static const json_t *find_entry(const json_t *auths, const char *host, const cha
 		if (e != NULL)
 			return e;
 	}
+	if (strcmp(host, HUB_ADDRESS) == 0) /* of which an image's layers are */
+		return find_entry(auths, "docker.io", repository);
 	return strcmp(host, "docker.io") == 0 ? json_object_get(auths, "https://index.docker.io/v1/") : NULL;
 }
 

@@ -87,7 +87,6 @@ struct auths {
 	json_t *list;
 	char key[64][PULL_URL_MAX]; /* of each */
 	size_t n;
-	char *ca_file;
 };
 
 static int add_auth(struct auths *a, const char *url, struct err *err)
@@ -109,11 +108,9 @@ static int add_auth(struct auths *a, const char *url, struct err *err)
 	if (r == 0 && !pull_creds_may_go(origin, &access))
 		pull_creds_finish(&creds);
 	if (r == 0 &&
-	    json_array_append_new(a->list, json_pack("{s:s, s:s*, s:s*}", "origin", origin, "user", creds.user, "password",
-						     creds.password)) < 0)
+	    json_array_append_new(a->list, json_pack("{s:s, s:s*, s:s*, s:s*}", "origin", origin, "user", creds.user, "password",
+						     creds.password, "ca_file", access.ca_file)) < 0)
 		r = err_set(err, -EINVAL, "the credentials for %s are not UTF-8", origin);
-	if (r == 0 && access.ca_file != NULL && a->ca_file == NULL)
-		a->ca_file = strdup(access.ca_file);
 	if (r == 0)
 		pull_creds_finish(&creds);
 	pull_access_finish(&access);
@@ -159,12 +156,8 @@ static int add_blobs(const struct remote_layers *r, json_t *config, int *keep, s
 						       (json_int_t)l->size));
 	}
 	json_object_set_new(config, "blobs", blobs);
-	if (a != NULL) {
+	if (a != NULL)
 		json_object_set_new(config, "auth", a->list);
-		if (a->ca_file != NULL)
-			json_object_set_new(config, "ca_file", json_string(a->ca_file));
-		free(a->ca_file);
-	}
 	return e < 0 ? e : 0;
 }
 

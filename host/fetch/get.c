@@ -161,7 +161,7 @@ static int configure(struct get *g, const json_t *o, struct err *err)
 		r = err_set(err, -ENOMEM, "no memory");
 	if (r == 0)
 		r = http_init(&g->http, g->ca_file, stall > 0 ? (uint64_t)stall : 15000, err);
-	return r < 0 ? r : jail_enter(-1, g->ca_file, err);
+	return r < 0 ? r : jail_enter(-1, &(const char *){ g->ca_file }, 1, err);
 }
 
 /* One message; *ret_json NULL at the end. */

@@ -298,8 +298,8 @@ static int job_send(struct http_job *j)
 	curl_easy_setopt(j->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)j->http->stall_ms);
 	curl_easy_setopt(j->easy, CURLOPT_SSL_VERIFYPEER, 1L);
 	curl_easy_setopt(j->easy, CURLOPT_SSL_VERIFYHOST, 2L);
-	if (j->http->ca_file != NULL)
-		curl_easy_setopt(j->easy, CURLOPT_CAINFO, j->http->ca_file);
+	if (j->auth->ca_file != NULL || j->http->ca_file != NULL)
+		curl_easy_setopt(j->easy, CURLOPT_CAINFO, j->auth->ca_file != NULL ? j->auth->ca_file : j->http->ca_file);
 	j->error_text[0] = '\0';
 	curl_easy_setopt(j->easy, CURLOPT_ERRORBUFFER, j->error_text);
 	if (j->range_len > 0) {
@@ -502,6 +502,8 @@ static int token_start(struct http_job *j, const struct challenge *c)
 	if (is_https(auth->origin) && !is_https(t->url))
 		return err_set(&j->err, -EPROTO, "%.150s: its token server '%.150s' is not https", j->url, c->realm);
 	memcpy(t->none.origin, t->host, sizeof(t->host));
+	if (auth->ca_file != NULL && (t->none.ca_file = strdup(auth->ca_file)) == NULL)
+		return err_set(&j->err, -ENOMEM, "no memory");
 	if (auth->user != NULL) {
 		t->none.basic = true;
 		t->none.user = strdup(auth->user);
@@ -632,6 +634,7 @@ void http_auth_finish(struct http_auth *a)
 {
 	free(a->user);
 	free(a->password);
+	free(a->ca_file);
 	free(a->token);
 	*a = (struct http_auth){ .user = NULL };
 }

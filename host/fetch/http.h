@@ -19,6 +19,7 @@ enum { HTTP_URL_MAX = 4096, HTTP_REDIRECTS = 5, HTTP_ORIGIN_MAX = 300 };
 struct http_auth {
 	char origin[HTTP_ORIGIN_MAX]; /* scheme://host:port */
 	char *user, *password;        /* owned; NULL: none */
+	char *ca_file;                /* owned; NULL: that of struct http */
 	char *token;                  /* owned; NULL: none */
 	uint32_t serial;              /* of the token */
 	bool basic;                   /* it asks for Basic */

@@ -13,6 +13,7 @@
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -44,7 +45,7 @@ static int add_path(int ruleset, const char *path, uint64_t access)
 	return fd < 0 ? 0 : add_rule(ruleset, fd, access); /* what is not there needs no rule */
 }
 
-static int enter_landlock(int cache_fd, const char *ca_file)
+static int enter_landlock(int cache_fd, const char *const *ca_files, size_t n)
 {
 	/* /run: where resolv.conf leads to; /usr/lib: modules of the name service switch. */
 	static const char *const dirs[] = { "/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
@@ -60,8 +61,9 @@ static int enter_landlock(int cache_fd, const char *ca_file)
 		r = add_path(ruleset, dirs[i], READ_ACCESS);
 	if (r == 0)
 		r = add_path(ruleset, "/dev/urandom", LANDLOCK_ACCESS_FS_READ_FILE);
-	if (r == 0 && ca_file != NULL)
-		r = add_path(ruleset, ca_file, LANDLOCK_ACCESS_FS_READ_FILE);
+	for (size_t i = 0; i < n && r == 0; i++)
+		if (ca_files[i] != NULL)
+			r = add_path(ruleset, ca_files[i], LANDLOCK_ACCESS_FS_READ_FILE);
 	if (r == 0 && cache_fd >= 0)
 		r = add_rule(ruleset, cache_fd, CACHE_ACCESS);
 	if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
@@ -88,9 +90,9 @@ static const int allowed[] = {
 	SYS_epoll_pwait, SYS_eventfd2, SYS_pipe2, SYS_socketpair, SYS_connect, SYS_bind, SYS_sendto, SYS_sendmsg, SYS_sendmmsg,
 	SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_shutdown, SYS_getsockname, SYS_getpeername, SYS_setsockopt, SYS_getsockopt,
 	SYS_clone, SYS_clone3, SYS_futex, SYS_set_robust_list, SYS_rseq, SYS_exit, SYS_exit_group, SYS_nanosleep,
-	SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_tgkill, SYS_getuid,
+	SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_getpid, SYS_gettid, SYS_getuid,
 	SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getrandom, SYS_fcntl, SYS_flock, SYS_fallocate, SYS_ftruncate, SYS_fdatasync,
-	SYS_fsync, SYS_unlinkat, SYS_getdents64, SYS_uname, SYS_sysinfo, SYS_sched_yield, SYS_sched_getaffinity, SYS_prlimit64,
+	SYS_fsync, SYS_unlinkat, SYS_getdents64, SYS_uname, SYS_sysinfo, SYS_sched_yield, SYS_sched_getaffinity,
 	SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_dup, SYS_dup3, SYS_restart_syscall, SYS_getcwd, SYS_membarrier,
 	SYS_close_range, SYS_set_tid_address,
 #ifdef __x86_64__
@@ -118,13 +120,24 @@ static size_t put_case(struct sock_filter *f, size_t n, uint32_t value, uint32_t
 	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
 }
 
+/* The call: only with one of these for its first argument; 0 and the process itself are the same for prlimit64. */
+static size_t put_own(struct sock_filter *f, size_t n, uint32_t call, bool zero)
+{
+	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, zero ? 6 : 4));
+	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
+	n = put_case(f, n, (uint32_t)getpid(), SECCOMP_RET_ALLOW);
+	if (zero)
+		n = put_case(f, n, 0, SECCOMP_RET_ALLOW);
+	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
+}
+
 static int enter_filter(void)
 {
 	struct sock_filter f[FILTER_MAX];
 	struct sock_fprog program = { .filter = f };
 	size_t n = 0;
 
-	_Static_assert(2 * (ARRAY_SIZE(deadly) + ARRAY_SIZE(allowed)) + 32 < FILTER_MAX, "room for the filter");
+	_Static_assert(2 * (ARRAY_SIZE(deadly) + ARRAY_SIZE(allowed)) + 48 < FILTER_MAX, "room for the filter");
 	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
 	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
 	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
@@ -138,6 +151,9 @@ static int enter_filter(void)
 		n = put_case(f, n, (uint32_t)allowed[i], SECCOMP_RET_ALLOW);
 	for (size_t i = 0; i < ARRAY_SIZE(deadly); i++)
 		n = put_case(f, n, (uint32_t)deadly[i], SECCOMP_RET_KILL_PROCESS);
+	/* Threads of its own, and its own limits: other processes of the user are none of its business. */
+	n = put_own(f, n, SYS_tgkill, false);
+	n = put_own(f, n, SYS_prlimit64, true);
 	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
 	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
 	n = put_case(f, n, PR_SET_NAME, SECCOMP_RET_ALLOW);
@@ -165,7 +181,7 @@ static int drop_capabilities(void)
 	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
 }
 
-int jail_enter(int cache_fd, const char *ca_file, struct err *err)
+int jail_enter(int cache_fd, const char *const *ca_files, size_t n, struct err *err)
 {
 	const struct rlimit no_core = { 0, 0 };
 	int r;
@@ -176,7 +192,7 @@ int jail_enter(int cache_fd, const char *ca_file, struct err *err)
 	r = drop_capabilities();
 	if (r < 0)
 		return err_errno(err, r, "jail: drop capabilities");
-	r = enter_landlock(cache_fd, ca_file);
+	r = enter_landlock(cache_fd, ca_files, n);
 	if (r < 0)
 		return err_errno(err, r, "jail: Landlock");
 	r = enter_filter();

@@ -5,7 +5,9 @@
  * would want (exec, ptrace, mount, ...) end it; what is merely not needed fails with EPERM.
  */
 #pragma once
+#include <stddef.h>
+
 #include "lib/err.h"
 
-/* cache_fd: the directory of blobs, or -1; ca_file: NULL: none of its own. While the process has one thread. */
-int jail_enter(int cache_fd, const char *ca_file, struct err *err);
+/* cache_fd: the directory of blobs, or -1; ca_files: further files to read; each may be NULL. While the process has one thread. */
+int jail_enter(int cache_fd, const char *const *ca_files, size_t n, struct err *err);

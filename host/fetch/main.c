@@ -23,6 +23,16 @@ static const char usage[] = "Usage: coffer-fetch serve|get\n\n"
 			    "Fetches parts of images over HTTP for coffer, which starts it; see 'coffer image\n"
 			    "pull' and docs/remote.md. What to do comes on stdin.\n";
 
+static int enter_jail(const struct serve *s, struct err *err)
+{
+	const char *ca_files[SERVE_AUTHS + 1];
+
+	ca_files[0] = s->ca_file;
+	for (uint32_t i = 0; i < s->nauths; i++)
+		ca_files[i + 1] = s->auth[i].ca_file;
+	return jail_enter(s->cache.fd, ca_files, s->nauths + 1, err);
+}
+
 static int serve(const struct log *log)
 {
 	struct serve *s = calloc(1, sizeof(*s));
@@ -41,7 +51,7 @@ static int serve(const struct log *log)
 	n = fd_read_full(STDIN_FILENO, text, CONFIG_MAX);
 	r = n < 0 ? err_errno(&err, (int)n, "read the configuration") : serve_configure(s, text, (size_t)n, &err);
 	if (r == 0)
-		r = jail_enter(s->cache.fd, s->ca_file, &err);
+		r = enter_jail(s, &err);
 	if (r == 0)
 		r = serve_run(s);
 	if (r < 0)

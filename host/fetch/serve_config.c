@@ -54,6 +54,7 @@ int serve_auth_from_json(const void *json, struct http_auth *ret, struct err *er
 		return r;
 	ret->user = copy(json, "user");
 	ret->password = copy(json, "password");
+	ret->ca_file = copy(json, "ca_file");
 	if ((ret->user == NULL) != (ret->password == NULL)) {
 		http_auth_finish(ret);
 		return err_set(err, -EINVAL, "auth: a user without a password");

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -111,7 +113,7 @@ static int in_jail(void (*act)(void))
 	int status;
 
 	if (pid == 0) {
-		if (jail_enter(-1, NULL, NULL) < 0)
+		if (jail_enter(-1, NULL, 0, NULL) < 0)
 			_exit(100);
 		act();
 		_exit(errno);
@@ -125,6 +127,11 @@ static void act_kill(void) { kill(1, 0); }
 static void act_unix(void) { errno = socket(AF_UNIX, SOCK_STREAM, 0) < 0 ? errno : 0; }
 static void act_listen(void) { errno = listen(0, 1) < 0 ? errno : 0; }
 static void act_inet(void) { errno = socket(AF_INET, SOCK_STREAM, 0) < 0 ? errno : 0; }
+
+static void act_signal_other(void) { errno = syscall(SYS_tgkill, getppid(), getppid(), 0) < 0 ? errno : 0; }
+static void act_signal_own(void) { errno = syscall(SYS_tgkill, getpid(), gettid(), 0) < 0 ? errno : 0; }
+static void act_limit_other(void) { errno = prlimit(getppid(), RLIMIT_NOFILE, NULL, &(struct rlimit){ 0 }) < 0 ? errno : 0; }
+static void act_limit_own(void) { errno = prlimit(0, RLIMIT_NOFILE, NULL, &(struct rlimit){ 0 }) < 0 ? errno : 0; }
 
 static void forbidden_calls_end_the_process(void **state)
 {
@@ -145,6 +152,15 @@ static void needless_calls_fail(void **state)
 	assert_int_equal(WEXITSTATUS(in_jail(act_inet)), 0);
 }
 
+static void other_processes_are_out_of_reach(void **state)
+{
+	(void)state;
+	assert_int_equal(WEXITSTATUS(in_jail(act_signal_other)), EPERM);
+	assert_int_equal(WEXITSTATUS(in_jail(act_signal_own)), 0);
+	assert_int_equal(WEXITSTATUS(in_jail(act_limit_other)), EPERM);
+	assert_int_equal(WEXITSTATUS(in_jail(act_limit_own)), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -156,6 +172,7 @@ int main(void)
 		cmocka_unit_test(origins_have_scheme_host_and_port),
 		cmocka_unit_test(forbidden_calls_end_the_process),
 		cmocka_unit_test(needless_calls_fail),
+		cmocka_unit_test(other_processes_are_out_of_reach),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

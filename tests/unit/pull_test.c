@@ -91,6 +91,19 @@ static void the_closest_entry_is_taken(void **state)
 	assert_int_equal(parse_creds(text, "h", "x", &c), 0);
 }
 
+static void layers_of_the_hub_have_its_credentials(void **state)
+{
+	struct pull_creds c;
+
+	(void)state;
+	assert_int_equal(parse_creds("{\"auths\": {\"https://index.docker.io/v1/\": {\"auth\": \"YTpi\"}}}", "registry-1.docker.io", "me/x", &c), 1);
+	assert_string_equal(c.user, "a");
+	pull_creds_finish(&c);
+	assert_int_equal(parse_creds("{\"auths\": {\"docker.io/me\": {\"auth\": \"YTpi\"}}}", "registry-1.docker.io", "me/x", &c), 1);
+	pull_creds_finish(&c);
+	assert_int_equal(parse_creds("{\"auths\": {\"docker.io/me\": {\"auth\": \"YTpi\"}}}", "registry-1.docker.io", "you/x", &c), 0);
+}
+
 static void one_line_is_a_user(void **state)
 {
 	struct pull_creds c;
@@ -132,6 +145,7 @@ int main(void)
 		cmocka_unit_test(this_machine_is_spoken_to_by_http),
 		cmocka_unit_test(addresses_of_directories),
 		cmocka_unit_test(the_closest_entry_is_taken),
+		cmocka_unit_test(layers_of_the_hub_have_its_credentials),
 		cmocka_unit_test(one_line_is_a_user),
 		cmocka_unit_test(bad_files_are_refused),
 		cmocka_unit_test(credentials_go_where_they_are_safe),
