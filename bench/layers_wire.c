@@ -89,10 +89,10 @@ static void open_disk(struct reader *d, struct image *image, struct remote_layer
 		die("memory", -ENOMEM, &err);
 	l->n = image->nlayers;
 	for (size_t i = 0; i < l->n; i++)
-		l->l[i] = (struct remote_layer){ .url = image->layer[i].url, .sha256 = image->layer[i].sha256, .size = image->layer[i].bytes };
+		l->l[i] = (struct remote_layers_one){ .url = image->layer[i].url, .sha256 = image->layer[i].sha256, .size = image->layer[i].bytes };
 	r = remote_layers_open(l, &err);
 	if (r < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, socks) < 0 ||
-	    (r = remote_layers_serve(l, &(struct remote_options){ .mode = "lazy", .log_fd = -1 }, &socks[1], 1, &err)) < 0 ||
+	    (r = remote_layers_serve(l, &(struct remote_layers_options){ .mode = "lazy", .log_fd = -1 }, &socks[1], 1, &err)) < 0 ||
 	    (r = remote_create(socks[0], &d->remote, &err)) < 0)
 		die("open", r, &err);
 	close(socks[1]);

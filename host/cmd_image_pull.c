@@ -71,7 +71,7 @@ int cmd_image_pull(int argc, char **argv)
 	if (r == 0)
 		r = absolute(c.creds_file, &o.access.creds_file, &err);
 	if (r == 0)
-		r = remote_cache_size(c.cache_size, &o.cache_size, &err);
+		r = remote_layers_cache_size(c.cache_size, &o.cache_size, &err);
 	if (r == 0)
 		r = image_store_init(&store, NULL, &err);
 	if (r == 0)

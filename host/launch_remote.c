@@ -45,21 +45,6 @@ static int open_log(const struct launch *l, struct err *err)
 	return fd < 0 ? err_errno(err, -errno, "make '%s/%s'", l->dir.path, VMDIR_LOG) : fd;
 }
 
-/* Now, rather than when the cache is full. */
-static int check_room(const struct launch *l, const struct launch_options *o, struct err *err)
-{
-	uint64_t cache_size, sum = 0;
-	int r = remote_cache_size(o->cache_size, &cache_size, err);
-
-	for (size_t i = 0; i < l->remote->n; i++)
-		sum += MIN(l->remote->l[i].size, UINT64_MAX - sum);
-	if (r == 0 && sum > cache_size)
-		r = err_set(err, -ENOSPC,
-			    "--fetch all: the layers have %llu MiB together, the cache of blobs may have %llu: raise --cache-size",
-			    (unsigned long long)((sum + MIB(1) - 1) >> 20), (unsigned long long)(cache_size >> 20));
-	return r;
-}
-
 /* 1: something came from coffer-fetch. */
 static int wait_for_message(struct launch *l, int sock, struct err *err)
 {
@@ -106,7 +91,7 @@ static int wait_for_all(struct launch *l, int sock, size_t n, struct err *err)
 static int serve(struct launch *l, const struct launch_options *o, const char *mode, int *ret_sock, struct err *err)
 {
 	_cleanup_close_ int ours = -1, theirs = -1, log = open_log(l, err);
-	struct remote_options options = { .cache_size = o->cache_size, .mode = mode, .timeout_ms = (uint64_t)(o->fetch_timeout * 1000),
+	struct remote_layers_options options = { .cache_size = o->cache_size, .mode = mode, .timeout_ms = (uint64_t)(o->fetch_timeout * 1000),
 					  .log_fd = log };
 	int fds[2];
 	pid_t pid;
@@ -135,7 +120,7 @@ static int make_list(struct launch *l, struct err *err)
 		return err_set(err, -ENOMEM, "out of memory");
 	for (size_t k = 0; k < image->nlayers; k++)
 		if (image->layer[k].url != NULL)
-			l->remote->l[l->remote->n++] = (struct remote_layer){ .url = image->layer[k].url, .sha256 = image->layer[k].sha256,
+			l->remote->l[l->remote->n++] = (struct remote_layers_one){ .url = image->layer[k].url, .sha256 = image->layer[k].sha256,
 									      .size = image->layer[k].bytes };
 	return 0;
 }
@@ -149,7 +134,7 @@ int launch_remote_open(struct launch *l, const struct launch_options *o, struct 
 	if (r == 0 && l->remote->served > 0 && o->fetch != NULL && strcmp(o->fetch, "all") == 0) {
 		_cleanup_close_ int sock = -1;
 
-		r = check_room(l, o, err);
+		r = remote_layers_check_room(l->remote, o->cache_size, err);
 		if (r == 0)
 			r = serve(l, o, "all", &sock, err);
 		if (r == 0)
@@ -164,7 +149,7 @@ int launch_remote_open(struct launch *l, const struct launch_options *o, struct 
 	return r;
 }
 
-static int file_of(const struct remote_layer *from, char path[PATH_MAX], struct err *err)
+static int file_of(const struct remote_layers_one *from, char path[PATH_MAX], struct err *err)
 {
 	char link[64];
 	ssize_t n;
@@ -177,7 +162,7 @@ static int file_of(const struct remote_layer *from, char path[PATH_MAX], struct 
 	return 0;
 }
 
-static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct remote_layer *from, const char *path, struct err *err)
+static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct remote_layers_one *from, const char *path, struct err *err)
 {
 	struct snapshot_layer known = { .size = from->size };
 	struct lsmt_info info;
@@ -191,7 +176,7 @@ static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct r
 
 int launch_remote_add(struct launch *l, struct vm_disk *d, size_t number, size_t k, struct err *err)
 {
-	struct remote_layer *from = l->remote->l;
+	struct remote_layers_one *from = l->remote->l;
 	char path[PATH_MAX];
 	int r;
 

@@ -99,14 +99,14 @@ static int connect_layers(struct disk *d, uint64_t cache_size, struct block_remo
 		return err_errno(err, -errno, "socketpair");
 	ours = fds[0];
 	theirs = fds[1];
-	d->pid = remote_layers_serve(&d->layers, &(struct remote_options){ .cache_size = cache_size, .mode = "lazy", .log_fd = d->log_fd },
+	d->pid = remote_layers_serve(&d->layers, &(struct remote_layers_options){ .cache_size = cache_size, .mode = "lazy", .log_fd = d->log_fd },
 				     &theirs, 1, err);
 	r = d->pid < 0 ? d->pid : remote_create(ours, &d->remote, err);
 	if (r < 0)
 		return r;
 	TAKE_FD(ours);
 	for (size_t i = 0; i < d->layers.n && r == 0; i++) {
-		struct remote_layer *l = &d->layers.l[i];
+		struct remote_layers_one *l = &d->layers.l[i];
 		char name[32];
 
 		snprintf(name, sizeof(name), "layer %zu", i + 1);
@@ -174,7 +174,7 @@ int pull_inspect_disk(struct image *image, uint64_t cache_size, struct progress 
 	if (d.layers.l == NULL)
 		return err_set(err, -ENOMEM, "no memory");
 	for (size_t i = 0; i < image->nlayers; i++)
-		d.layers.l[i] = (struct remote_layer){ .url = image->layer[i].url, .sha256 = image->layer[i].sha256,
+		d.layers.l[i] = (struct remote_layers_one){ .url = image->layer[i].url, .sha256 = image->layer[i].sha256,
 						       .size = image->layer[i].bytes };
 	r = remote_layers_open(&d.layers, err);
 	if (r == 0)

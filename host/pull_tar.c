@@ -83,11 +83,15 @@ static int fetch_all(struct remote_layers *r, uint64_t cache_size, struct progre
 
 	if (r->served == 0)
 		return 0;
+	e = remote_layers_check_room(r, cache_size, err);
+	if (e < 0)
+		return e;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return err_errno(err, -errno, "socketpair");
 	ours = fds[0];
 	theirs = fds[1];
-	pid = remote_layers_serve(r, &(struct remote_options){ .cache_size = cache_size, .mode = "all", .log_fd = -1 }, &theirs, 1, err);
+	pid = remote_layers_serve(r, &(struct remote_layers_options){ .cache_size = cache_size, .mode = "all", .log_fd = -1 },
+				  &theirs, 1, err);
 	if (pid < 0)
 		return pid;
 	theirs = fd_close(theirs);
@@ -111,7 +115,7 @@ static int list_layers(const struct image *image, struct remote_layers *r, struc
 		while (k < r->n && strcmp(r->l[k].sha256, l->sha256) != 0)
 			k++;
 		if (k == r->n)
-			r->l[r->n++] = (struct remote_layer){ .url = l->url, .sha256 = l->sha256, .size = l->bytes };
+			r->l[r->n++] = (struct remote_layers_one){ .url = l->url, .sha256 = l->sha256, .size = l->bytes };
 	}
 	return 0;
 }
@@ -126,7 +130,7 @@ static int write_file(const struct image_draft *d, const char *name, const char 
 	return r < 0 ? err_errno(err, r, "write '%s/%s'", d->path, name) : 0;
 }
 
-static int put_layer(const struct image_draft *d, const struct remote_layer *l, struct err *err)
+static int put_layer(const struct image_draft *d, const struct remote_layers_one *l, struct err *err)
 {
 	char link[64], path[PATH_MAX], name[sizeof(BLOBS) + 1 + IMAGE_SHA256_LEN];
 	ssize_t n;

@@ -19,7 +19,7 @@
 
 enum { CACHE_MIN = 1 << 20 };
 
-int remote_cache_size(uint64_t given, uint64_t *ret, struct err *err)
+int remote_layers_cache_size(uint64_t given, uint64_t *ret, struct err *err)
 {
 	const char *env = getenv("COFFER_CACHE_SIZE");
 
@@ -29,6 +29,20 @@ int remote_cache_size(uint64_t given, uint64_t *ret, struct err *err)
 	return 0;
 }
 
+int remote_layers_check_room(const struct remote_layers *r, uint64_t cache_size, struct err *err)
+{
+	uint64_t limit, sum = 0;
+	int e = remote_layers_cache_size(cache_size, &limit, err);
+
+	for (size_t i = 0; i < r->n; i++)
+		sum += MIN(r->l[i].size, UINT64_MAX - sum);
+	if (e == 0 && sum > limit)
+		e = err_set(err, -ENOSPC,
+			    "the layers have %llu KiB together, more than the %llu KiB that the cache may have: raise --cache-size",
+			    (unsigned long long)(sum >> 10), (unsigned long long)(limit >> 10));
+	return e;
+}
+
 int remote_layers_open(struct remote_layers *r, struct err *err)
 {
 	struct blob_cache cache;
@@ -36,7 +50,7 @@ int remote_layers_open(struct remote_layers *r, struct err *err)
 
 	/* Before anything can fail: the caller finishes all of them in any case. */
 	for (size_t i = 0; i < r->n; i++) {
-		struct remote_layer *l = &r->l[i];
+		struct remote_layers_one *l = &r->l[i];
 
 		l->blob = BLOB_NONE;
 		l->data_fd = l->table_fd = -1;
@@ -45,7 +59,7 @@ int remote_layers_open(struct remote_layers *r, struct err *err)
 	if (e < 0)
 		return e;
 	for (size_t i = 0; i < r->n && e == 0; i++) {
-		struct remote_layer *l = &r->l[i];
+		struct remote_layers_one *l = &r->l[i];
 
 		e = blob_cache_get(&cache, l->sha256, l->size, &l->blob, err);
 		if (e == 0)
@@ -142,7 +156,7 @@ static int add_blobs(const struct remote_layers *r, json_t *config, int *keep, s
 	if (a != NULL)
 		a->list = json_array();
 	for (size_t i = 0; i < r->n && e >= 0; i++) {
-		const struct remote_layer *l = &r->l[i];
+		const struct remote_layers_one *l = &r->l[i];
 
 		if (l->whole)
 			continue;
@@ -174,7 +188,7 @@ static int write_config(const json_t *config, struct err *err)
 	return r < 0 ? err_errno(err, r, "configure coffer-fetch") : TAKE_FD(fd);
 }
 
-pid_t remote_layers_serve(const struct remote_layers *r, const struct remote_options *o, const int *socks, size_t nsocks,
+pid_t remote_layers_serve(const struct remote_layers *r, const struct remote_layers_options *o, const int *socks, size_t nsocks,
 			  struct err *err)
 {
 	_cleanup_free_ int *keep = calloc(2 * r->n + nsocks + 1, sizeof(*keep));
@@ -183,7 +197,7 @@ pid_t remote_layers_serve(const struct remote_layers *r, const struct remote_opt
 	json_t *config = json_object(), *list = json_array();
 	uint64_t cache_size;
 	size_t nkeep = 0;
-	int e = remote_cache_size(o->cache_size, &cache_size, err);
+	int e = remote_layers_cache_size(o->cache_size, &cache_size, err);
 
 	if (e == 0 && keep == NULL)
 		e = err_set(err, -ENOMEM, "no memory");

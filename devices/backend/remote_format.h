@@ -75,13 +75,6 @@ static inline uint32_t remote_generation(const void *table, uint32_t chunk)
 	return le32toh(__atomic_load_n(&g[chunk], __ATOMIC_ACQUIRE));
 }
 
-/* After the data was read: is it what generation `before` says it is? */
-static inline bool remote_unchanged(const void *table, uint32_t chunk, uint32_t before)
-{
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return before != 0 && remote_generation(table, chunk) == before;
-}
-
 static inline bool remote_verified(const void *table)
 {
 	const struct remote_header *h = table;

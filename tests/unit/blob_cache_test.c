@@ -90,13 +90,11 @@ static void generations_are_never_given_twice(void **state)
 
 	assert_int_equal(blob_fill(&f->blob, 3, f->data), 0);
 	first = blob_generation(&f->blob, 3);
-	assert_true(remote_unchanged(f->blob.table, 3, first));
+	assert_int_not_equal(first, 0);
 	blob_drop(&f->blob, 3, 1);
-	assert_false(remote_unchanged(f->blob.table, 3, first));
 	assert_int_equal(blob_generation(&f->blob, 3), 0);
 	assert_int_equal(blob_fill(&f->blob, 3, f->data), 0);
 	assert_true(blob_generation(&f->blob, 3) > first);
-	assert_false(remote_unchanged(f->blob.table, 3, first));
 }
 
 static void dropping_gives_space_back(void **state)
