@@ -180,7 +180,7 @@ static void put_env(FILE *f, const struct launch *l)
 	fputs("]", f);
 }
 
-static char *configure_request(const struct launch *l, enum told tell, size_t *ret_len)
+static char *configure_request(const struct launch *l, enum told what, size_t *ret_len)
 {
 	uint8_t random[80];
 	char *text = NULL;
@@ -191,9 +191,9 @@ static char *configure_request(const struct launch *l, enum told tell, size_t *r
 		return NULL;
 	clock_gettime(CLOCK_REALTIME, &now);
 	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
-	if (tell >= TELL_IDENTITY)
+	if (what >= TELL_IDENTITY)
 		put_identity(f, l, random);
-	if (tell >= TELL_ENV)
+	if (what >= TELL_ENV)
 		put_env(f, l);
 	fputs("}", f);
 	if (fclose(f) != 0) {
@@ -204,37 +204,54 @@ static char *configure_request(const struct launch *l, enum told tell, size_t *r
 }
 
 /* *ret_ns: from the making of the request to its answer. */
-static int configure(struct launch *l, enum told tell, int signal_fd, uint64_t deadline_ms, uint64_t *ret_ns, struct err *err)
+static int tell(struct launch *l, struct agent_conn *c, enum told what, uint64_t deadline_ms, uint64_t *ret_ns, struct err *err)
 {
-	struct agent_conn *c;
+	/* Made when it can be sent: it has the time in it. */
+	uint64_t begin = loop_now_ns();
 	struct agent_line line;
 	size_t len = 0;
-	int r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline_ms, &c, err);
+	_cleanup_free_ char *request = configure_request(l, what, &len);
+	int r = request ? agent_request(c, request, len, deadline_ms, &line, err) : err_set(err, -ENOMEM, "out of memory");
 
-	if (r == 0) {
-		/* Made when it can be sent: it has the time in it. */
-		uint64_t begin = loop_now_ns();
-		_cleanup_free_ char *request = configure_request(l, tell, &len);
-
-		r = request ? agent_request(c, request, len, deadline_ms, &line, err) : err_set(err, -ENOMEM, "out of memory");
-		*ret_ns = loop_now_ns() - begin;
-		l->signal = c->signal;
-		agent_close(c);
-	}
-	if (r < 0)
-		err_prefix(err, "configure the guest: ");
+	*ret_ns = loop_now_ns() - begin;
+	l->signal = c->signal;
 	return r;
 }
 
+/* Over `c` where that goes: the agents of older snapshots end the connection after one answer. */
+static int configure(struct launch *l, struct agent_conn **c, enum told what, int signal_fd, uint64_t deadline_ms,
+		     uint64_t *ret_ns, struct err *err)
+{
+	int r = -ECONNRESET;
+
+	if (*c) {
+		r = tell(l, *c, what, deadline_ms, ret_ns, err);
+		if (r != -ECONNRESET && r != -EPIPE)
+			return r;
+		agent_close(*c);
+		*c = NULL;
+	}
+	r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline_ms, c, err);
+	if (r < 0) {
+		*c = NULL;
+		return r;
+	}
+	return tell(l, *c, what, deadline_ms, ret_ns, err);
+}
+
 /* The guest's clock is late by the way of the request, which is no longer than the answer took: where that is too long, as in a
- * guest that has yet to fetch its memory, the time is told again. */
+ * guest that has yet to fetch its memory and to make a process for the connection, the time is told again. */
 int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err)
 {
+	struct agent_conn *c = NULL;
 	uint64_t took = 0;
-	int r = configure(l, env ? TELL_ENV : TELL_IDENTITY, signal_fd, deadline_ms, &took, err);
+	int r = configure(l, &c, env ? TELL_ENV : TELL_IDENTITY, signal_fd, deadline_ms, &took, err);
 
 	for (int i = 0; r == 0 && took > CLOCK_LATE_NS && i < CLOCK_AGAIN; i++)
-		r = configure(l, TELL_CLOCK, signal_fd, deadline_ms, &took, err);
+		r = configure(l, &c, TELL_CLOCK, signal_fd, deadline_ms, &took, err);
+	agent_close(c);
+	if (r < 0)
+		err_prefix(err, "configure the guest: ");
 	return r;
 }
 

@@ -77,6 +77,16 @@ ssize_t channel_read_request(struct channel *c, struct err *err)
 	}
 }
 
+int channel_next_request(struct channel *c, struct err *err)
+{
+	if (channel_has_input(c))
+		return err_set(err, -EPROTO, "a request came before the answer to the one before it");
+	c->have = c->taken = 0;
+	atomic_store(&c->progress->finished, false);
+	atomic_store(&c->progress->answered, false);
+	return 0;
+}
+
 /*
  * After a transport reset a vsock socket says ENOTCONN (or ECONNRESET to one who waits); after the peer's close it says
  * end of file and EPIPE. A Unix socket whose peer left with bytes unread says EPIPE too, but knows of the reset.

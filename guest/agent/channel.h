@@ -42,6 +42,8 @@ void channel_init(struct channel *c, int fd, struct channel_progress *progress);
 
 /* The request line without its newline, in c->text. Its length, -ECONNRESET when the host went away, or -errno. */
 ssize_t channel_read_request(struct channel *c, struct err *err);
+/* That one is answered and its text needed no more; -EPROTO when the host did not wait for the answer. */
+int channel_next_request(struct channel *c, struct err *err);
 
 /* A system call on the connection failed with `code`: was it closed, or did it break? Sets `reset`. */
 void channel_note_failure(struct channel *c, int code);

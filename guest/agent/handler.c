@@ -33,13 +33,27 @@ static int dispatch(struct handler *h)
 /* -ECONNRESET: the host is gone; -ECONNABORTED: it has been told why. */
 static int serve(struct handler *h)
 {
-	ssize_t n = channel_read_request(&h->channel, &h->err);
-	int rc;
+	bool again = false;
 
-	if (n < 0)
-		return (int)n;
-	rc = request_parse(&h->request, h->channel.text, (size_t)n, &h->err);
-	return rc < 0 ? rc : dispatch(h);
+	/* After a configure another may follow: the clock is told better to a process that is there already. */
+	for (;;) {
+		ssize_t n = channel_read_request(&h->channel, &h->err);
+		int rc;
+
+		if (n < 0)
+			return (int)n;
+		rc = request_parse(&h->request, h->channel.text, (size_t)n, &h->err);
+		if (rc == 0 && again && h->request.op != REQUEST_CONFIGURE)
+			rc = err_set(&h->err, -EPROTO, "after configure only configure can follow on a connection");
+		if (rc == 0)
+			rc = dispatch(h);
+		if (rc < 0 || h->request.op != REQUEST_CONFIGURE)
+			return rc;
+		again = true;
+		rc = channel_next_request(&h->channel, &h->err);
+		if (rc < 0)
+			return rc;
+	}
 }
 
 _Noreturn void handler_run(struct agent *a, struct agent_slot *slot, int supervisor, int fd)

@@ -238,6 +238,23 @@ static void the_machine_is_left_alone(void **s)
 	}
 }
 
+static void a_configure_follows_another(void **s)
+{
+	static const char again[] = "{\"op\":\"configure\",\"env\":[\"A=2\"]}\n", other[] = "{\"op\":\"ping\"}\n";
+
+	(void)s;
+	agent_peer_request(&peer, &guest, "{\"op\":\"configure\",\"env\":[\"A=1\"]}");
+	assert_string_equal(peer.line, "{\"ok\":true}");
+	agent_peer_send(&peer, again, sizeof(again) - 1);
+	assert_true(agent_peer_line(&peer));
+	assert_string_equal(peer.line, "{\"ok\":true}");
+	agent_peer_send(&peer, other, sizeof(other) - 1);
+	assert_true(agent_peer_line(&peer));
+	assert_non_null(strstr(peer.line, "only configure can follow"));
+	assert_false(agent_peer_line(&peer));
+	agent_peer_close(&peer);
+}
+
 static void sync_answers(void **s)
 {
 	(void)s;
@@ -283,6 +300,7 @@ int main(void)
 		cmocka_unit_test(half_a_frame_is_waited_for),
 		cmocka_unit_test(as_many_as_there_may_be_and_one_more),
 		cmocka_unit_test(the_machine_is_left_alone),
+		cmocka_unit_test(a_configure_follows_another),
 		cmocka_unit_test(sync_answers),
 		cmocka_unit_test(power_off_ends_commands_and_agent),
 	};
