@@ -130,6 +130,10 @@ def check_spinning(n):
         fail(f"{alive} of {n} busy programs are there")
 
 
+def stop_spinning():
+    inside("kill $(grep -l '[s]ched_setaffinity' /proc/[0-9]*/cmdline | cut -d/ -f3)")
+
+
 def counted():
     """What the counter has written: every number once and in order. How many."""
     numbers = inside("cat /log").split()
