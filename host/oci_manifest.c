@@ -153,7 +153,7 @@ static int get_descriptor(const json_t *o, const char *what, struct oci_descript
 		r = get_platform(json_object_get(o, "platform"), &d->platform, err);
 	if (r == 0)
 		r = get_short(notes, OCI_REF_NAME, sizeof(d->ref), d->ref, err);
-	if (r < 0)
+	if (r < 0 || digest == NULL)
 		return err_prefix(err, "%s: ", what), r;
 	memcpy(d->digest, digest, sizeof(d->digest));
 	d->size = (uint64_t)json_integer_value(size);
@@ -516,7 +516,7 @@ static int get_saved(const json_t *o, struct oci_docker_image *image, struct err
 	if (r < 0)
 		return r;
 	image->nlayers = count(image->layer);
-	if (image->config == NULL || image->nlayers == 0)
+	if (image->config == NULL || image->layer == NULL || image->nlayers == 0)
 		return err_set(err, -EINVAL, "it lacks \"Config\" or \"Layers\"");
 	if (!is_path(image->config))
 		return err_set(err, -EINVAL, "\"Config\" is '%.100s', no path in the archive", image->config);
@@ -539,11 +539,11 @@ int oci_docker_save_parse(const char *text, size_t len, struct oci_docker_save *
 	if (r == 0 && (n == 0 || n > OCI_INDEX_MAX))
 		r = err_set(err, -EINVAL, "%zu images; it has 1 to %d", n, OCI_INDEX_MAX);
 	if (r == 0) {
-		o.image = calloc(n, sizeof(*o.image));
+		o.image = calloc(n + 1, sizeof(*o.image));
 		o.n = o.image == NULL ? 0 : n;
 		r = o.image == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
 	}
-	for (size_t i = 0; r == 0 && i < n; i++) {
+	for (size_t i = 0; r == 0 && i < o.n; i++) {
 		r = get_saved(json_array_get(j, i), &o.image[i], err);
 		if (r < 0)
 			err_prefix(err, "image %zu: ", i + 1);

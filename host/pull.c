@@ -136,7 +136,7 @@ static int fetch_manifest(struct pull *u, struct oci_manifest *ret, struct err *
 
 static int take_config(struct pull *u, const struct oci_manifest *m, struct image *image, struct err *err)
 {
-	struct oci_config config;
+	struct oci_config config = { 0 };
 	int r = fetch_blob(u, false, &m->config, err);
 
 	if (r == 0)
@@ -173,7 +173,7 @@ static int are_overlaybd(const struct oci_manifest *m, struct err *err)
 
 static int list_layers(const struct pull *u, const struct oci_manifest *m, struct image *image, struct err *err)
 {
-	image->layer = calloc(m->nlayers, sizeof(*image->layer));
+	image->layer = calloc(m->nlayers + 1, sizeof(*image->layer));
 	if (image->layer == NULL)
 		return err_set(err, -ENOMEM, "no memory");
 	image->nlayers = m->nlayers;

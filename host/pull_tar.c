@@ -96,7 +96,7 @@ static int fetch_all(struct remote_layers *r, uint64_t cache_size, struct progre
 		return pid;
 	theirs = fd_close(theirs);
 	e = wait_for_all(ours, r, p, err);
-	ours = fd_close(ours);
+	fd_close(TAKE_FD(ours));
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	return e;

@@ -193,17 +193,19 @@ pid_t remote_layers_serve(const struct remote_layers *r, const struct remote_lay
 {
 	_cleanup_free_ int *keep = calloc(2 * r->n + nsocks + 1, sizeof(*keep));
 	_cleanup_close_ int in = -1;
-	struct blob_cache cache;
+	struct blob_cache cache = { .fd = -1 };
 	json_t *config = json_object(), *list = json_array();
 	uint64_t cache_size;
 	size_t nkeep = 0;
 	int e = remote_layers_cache_size(o->cache_size, &cache_size, err);
 
-	if (e == 0 && keep == NULL)
-		e = err_set(err, -ENOMEM, "no memory");
 	if (e == 0)
 		e = blob_cache_open(&cache, err);
-	if (e < 0 || r->served == 0) {
+	if (e == 0 && keep == NULL) {
+		blob_cache_close(&cache);
+		e = err_set(err, -ENOMEM, "no memory");
+	}
+	if (e < 0 || keep == NULL || r->served == 0) {
 		json_decref(config);
 		json_decref(list);
 		if (e == 0)

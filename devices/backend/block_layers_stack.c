@@ -116,8 +116,10 @@ static int attach_layers(struct block_layers *l, const struct block_stack *s, st
 	_cleanup_free_ struct incoming *in = calloc(n + 1, sizeof(*in));
 	_cleanup_free_ struct lsmt_walk *w = calloc(n + 1, sizeof(*w));
 	_cleanup_free_ uint8_t *buf = malloc((size_t)n * room * LSMT_ENTRY_BYTES + 1);
-	int r = in && w && buf ? 0 : err_errno(err, -ENOMEM, "layers");
+	int r = 0;
 
+	if (!in || !w || !buf)
+		return err_errno(err, -ENOMEM, "layers");
 	for (unsigned i = 0; r == 0 && i < n; i++) {
 		w[i] = (struct lsmt_walk){ .bytes = &in[i].bytes, .name = in[i].name, .layer = &in[i].sealed,
 					   .buf = buf + (size_t)i * room * LSMT_ENTRY_BYTES, .room = room };
