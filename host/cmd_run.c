@@ -76,7 +76,8 @@ static const struct cmd_help help = {
 	.usage = "run [OPTIONS] [--] [COMMAND [ARGUMENT...]]\nrun --from NAME|DIR [OPTIONS] [--] [COMMAND [ARGUMENT...]]",
 	.summary = "start a VM and run a command in it",
 	.text = "The VM has its own kernel, memory and root disk; what the command writes is gone with\n"
-		"it, unless --keep. Without a command: a shell, on the terminal if there is one.\n"
+		"it, unless --keep. Without a command: the image's own (coffer image show), else a shell;\n"
+		"with stdin, and on the terminal if there is one.\n"
 		"\n"
 		"stdout and stderr come separately and byte for byte, and the exit status is the\n"
 		"command's: 128+N when signal N ended it, 124 after --timeout, 126 and 127 when it could\n"
@@ -102,6 +103,7 @@ struct run {
 	struct progress progress;
 	int signal_fd;
 	char **argv;
+	struct image image; /* when its command is run */
 	char id[VMDIR_ID_MAX + 1];
 };
 
@@ -118,12 +120,17 @@ static void command_text(char *const *argv, char *out, size_t size)
 			*p = ' ';
 }
 
-static char **shell_argv(struct run *run)
+/* What is run when no command is given. An image that cannot be used is told when the VM is started. */
+static char **default_argv(struct run *run)
 {
 	static const char *const shell[] = { "sh", "-c", "if command -v bash >/dev/null; then exec bash -l; fi; exec sh -l", NULL };
+	const char *image = run->o.l.image ? run->o.l.image : LAUNCH_DEFAULT_IMAGE;
 
 	run->o.e.interactive = true;
 	run->o.e.tty = run->o.e.tty || (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !run->o.e.json);
+	if (!run->o.from && strcmp(image, LAUNCH_NO_IMAGE) != 0 && image_resolve(image, &run->image, NULL) == 0 &&
+	    run->image.cmd && run->image.cmd[0])
+		return run->image.cmd;
 	return (char **)(uintptr_t)shell;
 }
 
@@ -337,7 +344,7 @@ int cmd_run(int argc, char **argv)
 		return cmd_fail(&err);
 	if (run.o.prepare)
 		return prepare(&run);
-	run.argv = first < argc ? argv + first : shell_argv(&run);
+	run.argv = first < argc ? argv + first : default_argv(&run);
 	if (exec_check_options(&run.o.e, &err) < 0)
 		return cmd_fail(&err);
 	launch_init(&run.launch);
@@ -353,5 +360,6 @@ int cmd_run(int argc, char **argv)
 	status = finish(&run, start_and_run(&run));
 	guardian_finish(&run.guardian);
 	signals_close(run.signal_fd, &old);
+	image_finish(&run.image);
 	return status;
 }
