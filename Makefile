@@ -3,7 +3,7 @@
 #
 #   make            build everything into $(B)
 #   make setup      install what packages.txt lists (does nothing when it is there)
-#   make check      all tests; check-fast: without guests; check-asan, check-tidy, fuzz,
+#   make check      all tests; check-fast: without guests and long ones; check-asan, check-tidy, fuzz,
 #                   golden-update (new versions of saved state)
 #   make demo       a Debian guest runs commands
 #   make bench-NAME one benchmark (bench/NAME*)
@@ -12,7 +12,7 @@
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
 # host/fetch/ -> coffer-fetch, host/import/ -> coffer-import,
-# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload}/NAME_test.c,
+# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
@@ -56,7 +56,8 @@ LIBIMPORT := $(B)/libimport.a
 LIBAGENT := $(B)/libagent.a
 PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-agent
 
-TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c)
+TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
+	tests/long/*_test.c)
 TESTS := $(patsubst %.c,$(B)/%,$(TEST_SRC))
 HARNESS := $(B)/libharness.a
 GUEST_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/boot/*.c))
@@ -156,7 +157,7 @@ check-fast: setup
 	@B=$(B) tests/run --group unit --group device --group twin --group golden --group style --group fuzz
 check-asan: setup
 	@$(MAKE) --no-print-directory B=$(B)-asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" HARDEN= OPT="-O1 -g" -j$(JOBS) all
-	@B=$(B)-asan tests/run --group unit --group device --group twin --group golden --group fuzz
+	@B=$(B)-asan tests/run --group unit --group device --group twin --group golden --group long --group fuzz
 check-tidy: setup
 	@scripts/tidy.sh
 fuzz: setup

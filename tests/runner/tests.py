@@ -13,6 +13,7 @@ GROUPS = {
     "golden": {"need": "none", "limit": 60},
     "fuzz": {"need": "none", "limit": 120},
     "style": {"need": "none", "limit": 120},
+    "long": {"need": "none", "limit": 300},
     "payload": {"need": "any", "limit": 120},
     "boot": {"need": "full", "limit": 300},
     "lab": {"need": "none", "limit": 600},

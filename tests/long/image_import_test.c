@@ -362,7 +362,7 @@ static void id_of(struct fixture *f, const char *name, char ret[IMAGE_SHA256_LEN
 
 static void make_layout(const struct fixture *f)
 {
-	shell(f, "python3 $TOP/tests/unit/import_layers.py .; umoci init --layout lay; umoci new --image lay:one");
+	shell(f, "python3 $TOP/tests/long/import_layers.py .; umoci init --layout lay; umoci new --image lay:one");
 	shell(f, "for k in 1 2 3 4 5 6; do umoci raw add-layer --image lay:one layer$k.tar; done");
 	shell(f, "umoci config --image lay:one --config.env A=1 --config.entrypoint /e --config.cmd c --config.user 5:6 --config.workingdir /w");
 	shell(f, "umoci gc --layout lay");
@@ -427,7 +427,7 @@ static void a_tar_is_what_tar_extracts(void **state)
 
 	if (geteuid() != 0)
 		skip();
-	shell(f, "python3 $TOP/tests/unit/import_layers.py .; mkdir x; tar -xpf gnu-sparse.tar -C x");
+	shell(f, "python3 $TOP/tests/long/import_layers.py .; mkdir x; tar -xpf gnu-sparse.tar -C x");
 	shell(f, "echo x >x/.wh.file; chmod 755 x; touch -d @5 x/.wh.file x; tar cf root.tar --sparse -C x .; xz -1 root.tar");
 	import(f, "root.tar.xz", "root");
 	snprintf(path, sizeof(path), "%s/x", f->base);
@@ -521,7 +521,7 @@ static void hostile_images_are_refused_and_leave_nothing(void **state)
 	char path[PATH_MAX];
 	int n, bad = 0;
 
-	shell(f, "mkdir cases; python3 $TOP/tests/unit/import_hostile.py cases");
+	shell(f, "mkdir cases; python3 $TOP/tests/long/import_hostile.py cases");
 	snprintf(path, sizeof(path), "%s/cases", f->base);
 	n = scandir(path, &list, NULL, alphasort);
 	assert_true(n > 30);
