@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,6 +29,8 @@
 #include "host/spawn.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+
+enum { WAIT_MS = 200 };
 
 struct compression {
 	const char *magic;
@@ -44,23 +47,39 @@ static const struct compression compressions[] = {
 	{ "\x04\x22\x4d\x18", 4, { "lz4", "-qdc", NULL }, "lz4" },
 };
 
+/* What has arrived of a pipe; waits for it, and notices meanwhile when the user wants an end. */
+static ssize_t read_some(int in, char *buffer, size_t size, uint64_t done, struct progress *p, struct err *err)
+{
+	struct pollfd ready = { .fd = in, .events = POLLIN };
+
+	for (;;) {
+		int r = progress_bytes(p, done, 0, err);
+
+		if (r < 0)
+			return r;
+		if (poll(&ready, 1, WAIT_MS) == 0)
+			continue;
+		ssize_t n = read(in, buffer, size);
+
+		if (n >= 0 || (errno != EAGAIN && errno != EINTR))
+			return n >= 0 ? n : err_errno(err, -errno, "read the archive");
+	}
+}
+
 static int copy_stream(int in, int out, struct progress *p, struct err *err)
 {
 	char buffer[64 << 10];
 	uint64_t done = 0;
 	ssize_t n;
 
-	while ((n = fd_read_full(in, buffer, sizeof(buffer))) > 0) {
+	while ((n = read_some(in, buffer, sizeof(buffer), done, p, err)) > 0) {
 		int r = fd_write_full(out, buffer, (size_t)n);
 
 		if (r < 0)
 			return err_errno(err, r, "write the work file");
 		done += (uint64_t)n;
-		r = progress_bytes(p, done, 0, err);
-		if (r < 0)
-			return r;
 	}
-	return n < 0 ? err_errno(err, (int)n, "read the archive") : 0;
+	return (int)n;
 }
 
 static int open_work_file(const struct image_draft *d, const char *name, struct err *err)
@@ -80,6 +99,8 @@ static int make_plain(const struct image_draft *d, int *fd, struct progress *p, 
 
 	if (fstat(*fd, &st) < 0)
 		return err_errno(err, -errno, "stat the archive");
+	if (S_ISCHR(st.st_mode))
+		return err_set(err, -EINVAL, "a terminal or another character device is no archive");
 	if (!S_ISREG(st.st_mode)) {
 		out = open_work_file(d, "stream", err);
 		if (out < 0)
@@ -154,7 +175,9 @@ static int read_source(const struct image_build_options *o, const struct image_d
 		snprintf(image->source, sizeof(image->source), "stdin");
 		r = make_plain(d, &fd, p, err);
 	} else {
-		fd = open(o->source, O_RDONLY | O_CLOEXEC);
+		fd = open(o->source, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO's writer may never come */
+		if (fd < 0 && errno == ENOENT)
+			return err_errno(err, -ENOENT, "the source, '%s' (debian, a directory, a tar, or - for stdin)", o->source);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_errno(err, -errno, "open '%s'", o->source);
 		is_dir = S_ISDIR(st.st_mode);
