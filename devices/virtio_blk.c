@@ -341,10 +341,11 @@ static int open_remote(struct virtio_blk *blk, const struct blk_options *o, stru
 	s->remote_ctx = h->remote;
 	c->ro |= s->top_data_fd < 0;
 	r = block_layers_open(c, &h->block, err);
-	if (r < 0)
-		return r;
-	remote_set_block(h->remote, h->block);
-	r = block_layers_attach(h->block, s, err);
+	if (r >= 0) {
+		remote_set_block(h->remote, h->block);
+		r = block_layers_attach(h->block, s, err);
+	}
+	s->remote = NULL; /* ours; the block has taken what it needs */
 	return r < 0 ? r : watch_remote(blk, err);
 }
 
@@ -382,6 +383,8 @@ static int blk_open(struct device *d, const void *options, struct err *err)
 			return err_set(err, -EINVAL, "serial '%s' has %zu characters: use at most %d", o->serial, n, BLK_SERIAL_LEN);
 		memcpy(h->serial, o->serial, n);
 	}
+	memset(fds, 0xff, sizeof(fds));       /* -1 */
+	memset(tables, 0xff, sizeof(tables)); /* -1: local */
 	r = parse_stack(o, fds, tables, &stack, err);
 	if (r < 0)
 		return r;

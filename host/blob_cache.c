@@ -152,7 +152,7 @@ static bool is_other_boot(const struct blob *b)
 	char boot[40];
 
 	read_boot(boot);
-	return memcmp(header_of(b)->boot, boot, sizeof(boot)) != 0;
+	return b->table != NULL && memcmp(header_of(b)->boot, boot, sizeof(boot)) != 0;
 }
 
 static int lock_bytes(int fd, int cmd, short type, int64_t start, int64_t n)

@@ -90,7 +90,7 @@ static int exchange(int fd, const struct control_message *m, uint64_t deadline_m
 	int r = send_request(fd, m->op, m->arg, m->fd, m->nfds, err), last = 0;
 
 	while (r == 0 && (r = take_reply(fd, m, deadline_ms, ret, err)) > 0) {
-		if (r <= last || r > CONTROL_STAGE_CUT)
+		if (r <= last || r > CONTROL_STAGE_CUT || !m->stage)
 			return err_set(err, -EPROTO, "the monitor's answer makes no sense (stage %d after %d)", r, last);
 		last = r;
 		r = m->stage(m->opaque, (enum control_stage)last, err);
