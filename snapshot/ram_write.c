@@ -16,7 +16,7 @@
  *
  * Threads: a chunk belongs to one worker for the length of a put. Buffers and compressors are made by the first put,
  * for its number of workers, and used by nobody else.
- * Limits: memory of the array, 32 bytes for each 64 KiB of guest memory that holds something.
+ * Limits: memory of the array, 34 bytes for each 64 KiB of guest memory that holds something.
  */
 /* syscalls(main): ftruncate
  * syscalls(worker): pwrite64 ftruncate */
@@ -57,6 +57,7 @@ struct ram_writer {
 	bool diff, packed;
 	bool in_place; /* guest memory is examined and written where it is: full raw */
 	struct ram_record *record;
+	uint16_t *written; /* full raw: pages of each chunk that were written to the file, whatever the record says */
 	unsigned nthreads;
 	struct writer_thread *thread;
 	_Atomic uint64_t cursor, bytes;
@@ -175,7 +176,9 @@ static int put_batch(struct ram_writer *w, unsigned i, uint64_t first, uint64_t 
 		}
 		zero = find_zero(p, mask);
 		present = (uint16_t)(mask & ~zero);
-		dirty[chunk - first] = (uint16_t)(present | (zero & le16_get(rec->present)));
+		/* What a pwrite took may differ from what was looked at: a place that was ever written to may hold anything. */
+		dirty[chunk - first] = (uint16_t)(present | (zero & w->written[chunk]));
+		w->written[chunk] |= dirty[chunk - first];
 		any = any || dirty[chunk - first];
 		*rec = (struct ram_record){
 			.offset = le64_make(present ? RAM_DATA_START + chunk * RAM_CHUNK_SIZE : 0),
@@ -426,7 +429,8 @@ int ram_writer_new_from(const struct ram_writer_config *c, uint64_t size, ram_fe
 	w->packed = w->diff || c->level > 0;
 	w->cursor = RAM_DATA_START;
 	w->record = calloc(w->chunks, sizeof(*w->record));
-	if (!w->record) {
+	w->written = w->packed ? NULL : calloc(w->chunks, sizeof(*w->written));
+	if (!w->record || (!w->packed && !w->written)) {
 		ram_writer_free(w);
 		return err_errno(err, -ENOMEM, "ram: index of %llu MiB", (unsigned long long)(size >> 20));
 	}
@@ -543,6 +547,7 @@ void ram_writer_free(struct ram_writer *w)
 		ZSTD_freeCCtx(w->thread[i].cctx);
 	}
 	free(w->thread);
+	free(w->written);
 	free(w->record);
 	free(w);
 }

@@ -348,6 +348,35 @@ static void scribble_work(void *arg, unsigned i)
 	}
 }
 
+/* A page was looked at as zeros, and had changed again when it was written: the file has what no record names. When it is
+ * zero at last, the file must say so. */
+static void a_page_that_was_zero_for_a_moment_is_zeros_in_the_file(void **state)
+{
+	static const uint8_t caught[MEM_PAGE_SIZE] = { [100] = 7 };
+	uint64_t value = 5, page = 21;
+	struct mem m;
+
+	mem_make(&m, MIB(1));
+	uint64_t *all = bits_new(&m, 0xff), *dirty = bits_new(&m, 0);
+	struct pair p = pair_new();
+	struct ram_writer *w = writer_new(&m, &p, 0, 1, 0);
+
+	bits_set(dirty, page);
+	assert_int_equal(mem_write(&m, GPA(page * MEM_PAGE_SIZE), &value, sizeof(value)), 0);
+	writer_put(w, *state, all);
+	value = 0;
+	assert_int_equal(mem_write(&m, GPA(page * MEM_PAGE_SIZE), &value, sizeof(value)), 0);
+	writer_put(w, *state, dirty);
+	assert_int_equal(fd_pwrite_full(p.data, caught, sizeof(caught), (off_t)(RAM_DATA_START + page * MEM_PAGE_SIZE)), 0);
+	writer_put(w, *state, dirty);
+	writer_finish(w);
+	check_restore(&p, 1, &m, *state, ram_image_map);
+	pair_close(&p);
+	free(all);
+	free(dirty);
+	mem_finish(&m);
+}
+
 /* The guest writes while its memory is stored. What it wrote is given again when it stands still, and everything is right. */
 static void memory_may_change_while_it_is_stored(void **state)
 {
@@ -402,6 +431,7 @@ int main(void)
 		cmocka_unit_test(noise_is_stored_raw_in_a_compressed_image),
 		cmocka_unit_test(a_full_disk_is_reported_and_ends_the_writer),
 		cmocka_unit_test(bad_settings_are_refused),
+		cmocka_unit_test(a_page_that_was_zero_for_a_moment_is_zeros_in_the_file),
 		cmocka_unit_test(memory_may_change_while_it_is_stored),
 	};
 
