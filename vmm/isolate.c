@@ -21,7 +21,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -37,6 +36,7 @@
 #include <unistd.h>
 
 #include "lib/fd.h"
+#include "lib/privileges.h"
 #include "lib/util.h"
 #include "seccomp_filter.h"
 #include "vmm/seccomp/self.h"
@@ -91,20 +91,6 @@ static int map_ids(uid_t uid, gid_t gid)
 	return write_text("/proc/self/uid_map", map);
 }
 
-static int drop_capabilities(struct err *err)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2];
-
-	memset(none, 0, sizeof(none));
-	for (int cap = 0; cap <= 63; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-			break; /* past the last capability this kernel knows */
-	if (syscall(SYS_capset, &head, none) < 0)
-		return err_errno(err, -errno, "drop capabilities");
-	return 0;
-}
-
 int isolate_jail(struct err *err)
 {
 	const int spaces = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
@@ -138,7 +124,7 @@ int isolate_jail(struct err *err)
 		return err_errno(err, -errno, "pivot_root");
 	if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
 		return err_errno(err, -errno, "old root");
-	r = drop_capabilities(err);
+	r = privileges_drop_capabilities(err);
 	return r < 0 ? r : 1;
 }
 

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
@@ -17,12 +16,12 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/fd.h"
+#include "lib/privileges.h"
 #include "lib/util.h"
 
 /* ---- Landlock ---- */
@@ -169,29 +168,12 @@ static int enter_filter(void)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
 }
 
-static int drop_capabilities(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2];
-
-	memset(none, 0, sizeof(none));
-	for (int cap = 0; cap <= 63; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-			break; /* past the last one this kernel knows; others fail for who has none anyway */
-	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
-}
-
 int jail_enter(int cache_fd, const char *const *ca_files, size_t n, struct err *err)
 {
-	const struct rlimit no_core = { 0, 0 };
-	int r;
+	int r = privileges_drop(err);
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-	    setrlimit(RLIMIT_CORE, &no_core) < 0)
-		return err_errno(err, -errno, "jail");
-	r = drop_capabilities();
 	if (r < 0)
-		return err_errno(err, r, "jail: drop capabilities");
+		return err_prefix(err, "jail: "), r;
 	r = enter_landlock(cache_fd, ca_files, n);
 	if (r < 0)
 		return err_errno(err, r, "jail: Landlock");

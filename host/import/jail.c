@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <linux/audit.h>
-#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -16,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/privileges.h"
 #include "lib/util.h"
 
 /* A window of zstd or xz may take 128 MiB and more; an archive's tables are small. */
@@ -83,35 +83,19 @@ static int enter_filter(void)
 	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
 }
 
-static int drop_capabilities(void)
-{
-	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-	struct __user_cap_data_struct none[2];
-
-	memset(none, 0, sizeof(none));
-	for (int cap = 0; cap <= 63; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-			break; /* past the last one this kernel knows; others fail for who has none anyway */
-	return syscall(SYS_capset, &head, none) < 0 ? -errno : 0;
-}
-
 int import_jail_enter(struct err *err)
 {
-	const struct rlimit no_core = { 0, 0 }, memory = { MEMORY_MAX, MEMORY_MAX };
-	int r;
+	const struct rlimit memory = { MEMORY_MAX, MEMORY_MAX };
+	int r = privileges_drop(err);
 
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
-	    setrlimit(RLIMIT_CORE, &no_core) < 0)
-		return err_errno(err, -errno, "jail");
+	if (r < 0)
+		return err_prefix(err, "jail: "), r;
 #ifdef __SANITIZE_ADDRESS__
 	(void)memory; /* shadow memory is larger */
 #else
 	if (setrlimit(RLIMIT_DATA, &memory) < 0)
 		return err_errno(err, -errno, "jail: limit of memory");
 #endif
-	r = drop_capabilities();
-	if (r < 0)
-		return err_errno(err, r, "jail: drop capabilities");
 	r = enter_filter();
 	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
 }

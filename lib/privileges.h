@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a process gives up for good before it looks at hostile bytes. A system call filter, which differs from program to
+ * program, comes after it.
+ */
+#pragma once
+#include "lib/err.h"
+
+/* All capabilities, those that a later exec could bring included. Without any it does nothing and succeeds. */
+int privileges_drop_capabilities(struct err *err);
+
+/* The same, and: no new privileges by exec, no core files, no reading of this process by others of the user. */
+int privileges_drop(struct err *err);
