@@ -249,16 +249,6 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 	return r < 0 ? r : image_draft_publish(d, image, o->replace, p, err);
 }
 
-int image_build_check_free(const struct image_store *s, const char *name, bool replace, struct err *err)
-{
-	char path[PATH_MAX];
-
-	snprintf(path, sizeof(path), "%s/%s", s->images, name);
-	if (!replace && access(path, F_OK) == 0)
-		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
-	return 0;
-}
-
 static int check_options(const struct image_build_options *o, struct err *err)
 {
 	const struct {
@@ -297,9 +287,7 @@ int image_build(const struct image_store *s, const struct image_build_options *o
 		name = IMAGE_DEBIAN;
 	if (name == NULL)
 		return err_set(err, -EINVAL, "--name is missing: what shall the image of '%s' be called?", o->source);
-	r = image_name_check(name, err);
-	if (r == 0)
-		r = image_build_check_free(s, name, o->replace, err);
+	r = image_store_check_free(s, name, o->replace, err);
 	if (r == 0)
 		r = image_draft_begin(s, &d, err);
 	if (r < 0)

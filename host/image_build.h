@@ -31,10 +31,6 @@ struct image_build_options {
 /* That file becomes the image's layer, and goes. */
 int image_build_add_disk(struct image_draft *d, struct image *image, struct progress *p, struct err *err);
 
-/* -EEXIST when there is an image of that name and it shall not be replaced: to be asked before the work rather than after
- * it; publishing decides. */
-int image_build_check_free(const struct image_store *s, const char *name, bool replace, struct err *err);
-
 /* 0 or -errno. `note` (may be NULL) gets a line when something went another way than asked: the cached packages
  * were taken because no mirror answered. */
 int image_build(const struct image_store *s, const struct image_build_options *o, struct progress *p, struct err *note,

@@ -301,14 +301,12 @@ int image_import(const struct image_store *s, const struct image_import_options 
 	struct image image = { 0 };
 	struct image_draft d = IMAGE_DRAFT_NONE;
 	struct importing i = { .o = o, .d = &d, .image = &image, .p = p, .note = note, .fd = -1 };
-	int r = image_name_check(o->name, err);
+	int r = image_store_check_free(s, o->name, o->replace, err);
 
 	if (r == 0)
 		r = oci_platform_parse(o->platform != NULL ? o->platform : IMAGE_IMPORT_PLATFORM, &i.platform, err);
 	if (r == 0)
 		r = check_path(o->path, err);
-	if (r == 0)
-		r = image_build_check_free(s, o->name, o->replace, err);
 	if (r == 0)
 		r = image_draft_begin(s, &d, err);
 	if (r < 0)

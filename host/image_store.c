@@ -38,6 +38,22 @@ int image_store_init(struct image_store *s, const char *base, struct err *err)
 	return 0;
 }
 
+static int say_exists(const char *name, struct err *err)
+{
+	return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
+}
+
+int image_store_check_free(const struct image_store *s, const char *name, bool replace, struct err *err)
+{
+	char path[PATH_MAX];
+	int r = image_name_check(name, err);
+
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof(path), "%s/%s", s->images, name);
+	return !replace && access(path, F_OK) == 0 ? say_exists(name, err) : 0;
+}
+
 int image_draft_begin(const struct image_store *s, struct image_draft *ret, struct err *err)
 {
 	struct image_draft d = IMAGE_DRAFT_NONE;
@@ -112,7 +128,7 @@ static int put_in_place(struct image_draft *d, int images, const char *name, boo
 	if (errno != EEXIST && errno != ENOTEMPTY)
 		return err_errno(err, -errno, "rename the new image to '%s/%s'", d->store->images, name);
 	if (!replace)
-		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
+		return say_exists(name, err);
 	r = lock_image(images, name, &old_lock, err);
 	if (r < 0)
 		return r;

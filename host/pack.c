@@ -265,25 +265,16 @@ static int pack_on(struct vm_handle *vm, struct pack *p, const struct snapshot_m
 	return r;
 }
 
-/* Said before anything is done. What happens between is noticed when it is published. */
-static int check_free(const char *name, bool replace, struct err *err)
-{
-	struct image there;
-	int r = image_name_check(name, err);
-
-	if (r < 0 || replace || image_resolve(name, &there, NULL) < 0)
-		return r;
-	image_finish(&there);
-	return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
-}
-
 int pack_vm(struct vm_handle *vm, struct pack *p, struct err *err)
 {
 	struct snapshot_manifest record = { 0 };
 	struct image image = { 0 };
 	_cleanup_close_ int lock = -1, held = -1;
-	int r = check_free(p->to, p->replace, err);
+	struct image_store store;
+	int r = image_store_init(&store, NULL, err);
 
+	if (r == 0)
+		r = image_store_check_free(&store, p->to, p->replace, err);
 	if (r == 0)
 		r = check_root(vm, p->signal_fd, err);
 	if (r < 0)

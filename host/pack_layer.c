@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "devices/backend/lsmt.h"
 #include "devices/backend/lsmt_index.h"
+#include "devices/backend/zfile_format.h"
 #include "host/progress.h"
 #include "host/sha256.h"
 #include "lib/fd.h"
@@ -30,16 +30,10 @@ enum {
 	MAGIC = 0xef53, STATE_CLEAN = 1, STATE_ERRORS = 2, INCOMPAT_RECOVER = 4, RO_COMPAT_CHECKSUMS = 0x400,
 };
 
-static uint32_t crc32c(const uint8_t *p, size_t n)
+/* As ext4 has it: started with all ones, not inverted. */
+static uint32_t super_checksum(const uint8_t *super)
 {
-	uint32_t c = ~0u;
-
-	for (size_t i = 0; i < n; i++) {
-		c ^= p[i];
-		for (int k = 0; k < 8; k++)
-			c = c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
-	}
-	return c;
+	return zfile_crc(~0u, super, SB_CHECKSUM);
 }
 
 int pack_super_clean(uint8_t super[PACK_SUPER_BYTES], struct err *err)
@@ -49,7 +43,7 @@ int pack_super_clean(uint8_t super[PACK_SUPER_BYTES], struct err *err)
 
 	if (le16_load(super + SB_MAGIC) != MAGIC)
 		return err_set(err, -EINVAL, "there is no ext4 file system on the disk any more");
-	if (sums && le32_load(super + SB_CHECKSUM) != crc32c(super, SB_CHECKSUM))
+	if (sums && le32_load(super + SB_CHECKSUM) != super_checksum(super))
 		return err_set(err, -EINVAL, "the superblock of the disk's file system is damaged: its checksum is wrong");
 	if (state & STATE_ERRORS)
 		return err_set(err, -EUCLEAN,
@@ -58,7 +52,7 @@ int pack_super_clean(uint8_t super[PACK_SUPER_BYTES], struct err *err)
 		return err_set(err, -EUCLEAN, "the file system was not frozen: its journal has to be replayed");
 	le16_store(super + SB_STATE, state | STATE_CLEAN);
 	if (sums)
-		le32_store(super + SB_CHECKSUM, crc32c(super, SB_CHECKSUM));
+		le32_store(super + SB_CHECKSUM, super_checksum(super));
 	return 0;
 }
 
@@ -263,20 +257,6 @@ static int put_all(struct writer *w, struct err *err)
 	return r < 0 ? r : flush(w, err);
 }
 
-static int set_uuid(struct lsmt_head *h, struct err *err)
-{
-	uint8_t b[16];
-	char *p = h->uuid;
-
-	if (getrandom(b, sizeof(b), 0) != (ssize_t)sizeof(b))
-		return err_errno(err, -errno, "getrandom");
-	b[6] = (b[6] & 0x0f) | 0x40; /* RFC 9562: version 4 */
-	b[8] = (b[8] & 0x3f) | 0x80;
-	for (int i = 0; i < 16; i++)
-		p += sprintf(p, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", b[i]);
-	return 0;
-}
-
 int pack_layer_write(const int *fd, const char *const *name, size_t n, pack_sink *sink, void *ctx, struct progress *progress,
 		     struct pack_layer_facts *ret, struct err *err)
 {
@@ -292,7 +272,7 @@ int pack_layer_write(const int *fd, const char *const *name, size_t n, pack_sink
 	if (r == 0)
 		r = plan(&w, err);
 	if (r == 0)
-		r = set_uuid(&w.head, err);
+		r = lsmt_head_set_uuid(&w.head, NULL, err);
 	if (r == 0)
 		r = put_all(&w, err);
 	if (r == 0 && ret)

@@ -240,17 +240,12 @@ static int open_session(struct pull *u, struct err *err)
 
 static int check_name(const struct image_store *s, const struct pull *u, char ret[PULL_NAME_SIZE], struct err *err)
 {
-	char path[PATH_MAX];
-
 	if (u->o->name != NULL)
 		snprintf(ret, PULL_NAME_SIZE, "%s", u->o->name);
 	if (u->o->name == NULL ? pull_ref_name(&u->ref, ret, PULL_NAME_SIZE) < 0 || image_name_check(ret, NULL) < 0 :
 				 strlen(u->o->name) >= PULL_NAME_SIZE)
 		return err_set(err, -EINVAL, "say with --name what the image shall be called%s", u->o->name != NULL ? " (64 characters at most)" : "");
-	snprintf(path, sizeof(path), "%s/%s", s->images, ret);
-	if (!u->o->replace && access(path, F_OK) == 0)
-		return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", ret);
-	return image_name_check(ret, err);
+	return image_store_check_free(s, ret, u->o->replace, err);
 }
 
 static void sum(const char *text, size_t len, char ret[80])
