@@ -8,16 +8,16 @@
  * there; clients have the same pages mapped for reading. What is freed goes back to the host and reads as zeros.
  *
  * The gpu device says what is shown where (display_scanout), what has changed (display_damage) and that a frame is whole
- * (display_frame). Damage is gathered per client, in at most DISPLAY_RECTS_MAX rectangles, then their hull, until the
+ * (display_frame). Damage is gathered per client, in at most DISPLAY_RECTS_MAX rectangles that cover it, until the
  * client says it is ready for it. An idle display costs nothing.
  *
  * Input goes to the device of its kind, one message of a client at a time.
  *
  * Null: without a socket there are no clients and everything else works; that is what the tests of the devices use.
  *
- * Threads: display_alloc, display_free, display_bytes, display_scanout, display_cursor_*, display_damage, display_frame, display_leds,
- * display_taken from any thread with the device's lock held (the display's mutex comes after it); they never call back. Everything else,
- * and all callbacks, in main without locks.
+ * Threads: display_alloc, display_free, display_bytes, display_memory_used with the gpu device's lock held; display_scanout, display_wanted,
+ * display_cursor_*, display_damage, display_frame, display_leds, display_taken from any thread, also with a device's lock held (the
+ * display's mutex comes after it); none of them calls back. Everything else, and all callbacks, in main without locks.
  * Trust: the devices check what the guest says; messages of clients are hostile.
  * Snapshot: nothing; devices say everything again after a restore.
  */
@@ -94,5 +94,5 @@ void display_cursor_image(struct display *d, uint32_t scanout, uint64_t offset, 
 void display_cursor_hide(struct display *d, uint32_t scanout);
 void display_cursor_move(struct display *d, uint32_t scanout, uint32_t x, uint32_t y);
 void display_leds(struct display *d, uint32_t leds);
-/* The driver has taken all events there were. */
+/* The driver has taken all events there were, or they have gone with a reset; also when there is room again after -EAGAIN. */
 void display_taken(struct display *d, enum display_input_kind kind);
