@@ -11,7 +11,7 @@
 #   make install    PREFIX=/usr/local
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
-# host/fetch/ -> coffer-fetch, host/import/ -> coffer-import,
+# host/fetch/ -> coffer-fetch, host/import/ -> coffer-import, host/gpu/ -> coffer-gpu,
 # guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
@@ -37,6 +37,7 @@ PKG_VMM := liburing libzstd liblz4
 PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
 PKG_IMPORT := libarchive zlib nettle
+PKG_GPU := virglrenderer libseccomp
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
@@ -45,6 +46,7 @@ VMM_SRC := $(filter-out vmm/main.c,$(wildcard vmm/*.c vmm/$(ARCH)/*.c devices/*.
 HOST_SRC := $(filter-out host/main.c,$(wildcard host/*.c))
 FETCH_SRC := $(filter-out host/fetch/main.c,$(wildcard host/fetch/*.c))
 IMPORT_SRC := $(filter-out host/import/main.c,$(wildcard host/import/*.c))
+GPU_SRC := $(filter-out host/gpu/main.c,$(wildcard host/gpu/*.c))
 AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
 objs = $(patsubst %.c,$(B)/%.o,$(1))
 
@@ -53,8 +55,9 @@ LIBVMM := $(B)/libvmm.a
 LIBHOST := $(B)/libhost.a
 LIBFETCH := $(B)/libfetch.a
 LIBIMPORT := $(B)/libimport.a
+LIBGPU := $(B)/libgpu.a
 LIBAGENT := $(B)/libagent.a
-PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-agent
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-agent
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
 	tests/long/*_test.c)
@@ -94,8 +97,9 @@ $(LIBVMM): $(call objs,$(VMM_SRC))
 $(LIBHOST): $(call objs,$(HOST_SRC))
 $(LIBFETCH): $(call objs,$(FETCH_SRC))
 $(LIBIMPORT): $(call objs,$(IMPORT_SRC))
+$(LIBGPU): $(call objs,$(GPU_SRC))
 $(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
-$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(HARNESS):
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -112,6 +116,10 @@ $(B)/coffer-fetch: $(B)/host/fetch/main.o $(LIBFETCH) $(LIBHOST) $(LIBCORE)
 # The only user of libarchive, which reads what may be hostile, and loads a dozen libraries.
 $(B)/coffer-import: $(B)/host/import/main.o $(LIBIMPORT) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_IMPORT))
+
+# The only user of virglrenderer, which brings Mesa and a compiler.
+$(B)/coffer-gpu: $(B)/host/gpu/main.o $(LIBGPU) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_GPU))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
@@ -131,8 +139,8 @@ $(GUEST_TOOLS): $(B)/%: %.c
 	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
-ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBAGENT) $(LIBCORE)
-ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT))
+ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBAGENT) $(LIBCORE)
+ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT) $(PKG_GPU))
 $(TESTS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 $(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(ARCHIVES)
@@ -177,7 +185,7 @@ bench-%: setup
 install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:
