@@ -12,7 +12,7 @@
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
 # host/fetch/ -> coffer-fetch, host/import/ -> coffer-import, host/gpu/ -> coffer-gpu,
-# guest/agent/ -> coffer-agent (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
+# guest/agent/ -> coffer-agent (static), guest/desktop/ -> coffer-session, coffer-clipboard (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
@@ -38,6 +38,7 @@ PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
 PKG_IMPORT := libarchive zlib nettle
 PKG_GPU := virglrenderer libseccomp
+PKG_DESKTOP := xcb-xfixes xcb
 PKG_TEST := cmocka
 pkg = $(shell pkg-config --libs $(1))
 
@@ -58,6 +59,7 @@ LIBIMPORT := $(B)/libimport.a
 LIBGPU := $(B)/libgpu.a
 LIBAGENT := $(B)/libagent.a
 PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-agent
+DESKTOP_PROGRAMS := $(B)/coffer-session $(B)/coffer-clipboard
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
 	tests/long/*_test.c)
@@ -74,7 +76,7 @@ BENCH_PROGS := $(patsubst %.c,$(B)/%,$(BENCH_SRC))
 .PHONY: all setup check check-fast check-asan check-tidy fuzz fuzzers golden-update demo guest-kernel clean install tests programs
 .DELETE_ON_ERROR:
 all: programs tests
-programs: $(PROGRAMS)
+programs: $(PROGRAMS) $(DESKTOP_PROGRAMS)
 tests: $(TESTS) $(LAB_TOOLS) $(GUEST_TOOLS) $(FUZZ_REPLAY) $(BENCH_PROGS)
 
 $(B)/%.o: %.c
@@ -133,6 +135,13 @@ $(LIBAGENT): $(call objs,$(AGENT_SRC))
 $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
 	$(CC) -static -Wl,--gc-sections -s -o $@ $^
 
+# What `coffer image build desktop` puts into its image: static, too, since the image may be older or newer than this machine.
+$(B)/coffer-clipboard: $(B)/agent/guest/desktop/clipboard.o $(patsubst %.c,$(B)/agent/%.o,$(LIB_SRC))
+	$(CC) -static -Wl,--gc-sections -Wl,--wrap=getaddrinfo -s -o $@ $^ $(shell pkg-config --static --libs $(PKG_DESKTOP))
+$(B)/coffer-session: guest/desktop/session
+	@mkdir -p $(@D)
+	install -m 755 $< $@
+
 # What boot tests run inside their guests: static, one file each.
 $(GUEST_TOOLS): $(B)/%: %.c
 	@mkdir -p $(@D)
@@ -186,6 +195,7 @@ install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
 	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(DESKTOP_PROGRAMS) $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 
 clean:
