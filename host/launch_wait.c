@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for a guest that has been started: its ready line, its configuration, or the reason why not (see launch.h).
+ * Waiting for a guest that has been started: its ready line, or the reason why not (see launch.h).
  *
  * The agent announces itself on a Unix socket that was there before the monitor, so nothing is polled; the monitor's
  * death, a signal and the time-out end the wait. When a guest does not come up, the reason is put together from the
@@ -33,7 +33,6 @@
 #include "lib/util.h"
 
 enum { END_WAIT_MS = 2000 };
-enum { CLOCK_LATE_NS = 5000000, CLOCK_AGAIN = 3 };
 
 /* ---- why it did not come up ---- */
 
@@ -143,116 +142,6 @@ static int wait_ready(struct launch *l, const struct launch_options *o, int sign
 		if (p[1].revents && launch_explain_end(l, &kind, err))
 			return -EIO;
 	}
-}
-
-/* ---- configuration ---- */
-
-static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
-{
-	fprintf(f, ",\"%s\":\"", key);
-	for (size_t i = 0; i < n; i++)
-		fprintf(f, "%02x", p[i]);
-	fputc('"', f);
-}
-
-/* What a request tells the guest. */
-enum told { TELL_CLOCK, TELL_IDENTITY, TELL_ENV }; /* each with what is before it */
-
-static void put_identity(FILE *f, const struct launch *l, const uint8_t random[80])
-{
-	char host[VMDIR_ID_MAX + 1];
-
-	vmargs_hostname(l->dir.id, host, sizeof(host));
-	fprintf(f, ",\"hostname\":\"%s\"", host);
-	put_hex(f, "entropy", random, 64);
-	if (l->image_fd >= 0 || l->has_root) /* the initramfs has no /etc */
-		put_hex(f, "machine_id", random + 64, 16);
-}
-
-static void put_env(FILE *f, const struct launch *l)
-{
-	fputs(",\"env\":[", f);
-	for (size_t i = 0, n = 0; l->image.env && l->image.env[i]; i++)
-		if (strchr(l->image.env[i], '=')) {
-			fputs(n++ ? "," : "", f);
-			agent_put_string(f, l->image.env[i]);
-		}
-	fputs("]", f);
-}
-
-static char *configure_request(const struct launch *l, enum told what, size_t *ret_len)
-{
-	uint8_t random[80];
-	char *text = NULL;
-	struct timespec now;
-	FILE *f = getrandom(random, sizeof(random), 0) == sizeof(random) ? open_memstream(&text, ret_len) : NULL;
-
-	if (!f)
-		return NULL;
-	clock_gettime(CLOCK_REALTIME, &now);
-	fprintf(f, "{\"op\":\"configure\",\"clock_ns\":%lld", (long long)now.tv_sec * 1000000000 + now.tv_nsec);
-	if (what >= TELL_IDENTITY)
-		put_identity(f, l, random);
-	if (what >= TELL_ENV)
-		put_env(f, l);
-	fputs("}", f);
-	if (fclose(f) != 0) {
-		free(text);
-		return NULL;
-	}
-	return text;
-}
-
-/* *ret_ns: from the making of the request to its answer. */
-static int tell(struct launch *l, struct agent_conn *c, enum told what, uint64_t deadline_ms, uint64_t *ret_ns, struct err *err)
-{
-	/* Made when it can be sent: it has the time in it. */
-	uint64_t begin = loop_now_ns();
-	struct agent_line line;
-	size_t len = 0;
-	_cleanup_free_ char *request = configure_request(l, what, &len);
-	int r = request ? agent_request(c, request, len, deadline_ms, &line, err) : err_set(err, -ENOMEM, "out of memory");
-
-	*ret_ns = loop_now_ns() - begin;
-	l->signal = c->signal;
-	return r;
-}
-
-/* Over `c` where that goes: the agents of older snapshots end the connection after one answer. */
-static int configure(struct launch *l, struct agent_conn **c, enum told what, int signal_fd, uint64_t deadline_ms,
-		     uint64_t *ret_ns, struct err *err)
-{
-	int r = -ECONNRESET;
-
-	if (*c) {
-		r = tell(l, *c, what, deadline_ms, ret_ns, err);
-		if (r != -ECONNRESET && r != -EPIPE)
-			return r;
-		agent_close(*c);
-		*c = NULL;
-	}
-	r = agent_connect(l->dir.fd, AGENT_PORT, signal_fd, deadline_ms, c, err);
-	if (r < 0) {
-		*c = NULL;
-		return r;
-	}
-	return tell(l, *c, what, deadline_ms, ret_ns, err);
-}
-
-/* The guest's clock is late by the way of the request, which is no longer than the answer took: where that is too long, as in a
- * guest that has yet to fetch its memory and to make a process for the connection, the time is told again. */
-int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadline_ms, struct err *err)
-{
-	struct agent_conn *c = NULL;
-	uint64_t took = 0;
-	int r = configure(l, &c, env ? TELL_ENV : TELL_IDENTITY, signal_fd, deadline_ms, &took, err);
-
-	for (int i = 0; r == 0 && took > CLOCK_LATE_NS && i < CLOCK_AGAIN; i++)
-		r = configure(l, &c, TELL_CLOCK, signal_fd, deadline_ms, &took, err);
-	agent_close(c);
-	if (r < 0)
-		err_prefix(err, "configure the guest: ");
-	return r;
 }
 
 int launch_wait(struct launch *l, const struct launch_options *o, int signal_fd, struct err *err)

@@ -3,8 +3,7 @@
  * From a shell to a VM that takes commands: see restore.h.
  *
  * A guest that wakes up finds its connections gone and another address; the agent listens on any. So the first request
- * may meet the moment in which the guest drops its old connections: it is repeated until the agent has answered, with
- * the clock read anew each time.
+ * may meet the moment in which the guest drops its old connections: it is repeated until the agent has answered.
  */
 #include "host/restore.h"
 

@@ -81,6 +81,19 @@ static void fill_values(struct control *c, struct control_reply *r)
 		snprintf(r->text, sizeof(r->text), "%s", vm->stop_text);
 }
 
+static int fill_clock(const struct control *c, struct control_reply *r, struct err *err)
+{
+	struct counter_moment now;
+	int code = counter_now(&c->vm->counter, c->vm->vm_fd, &now);
+
+	if (code < 0)
+		return err_set(err, code, "this guest's counter cannot be told");
+	r->value[CONTROL_CV_REALTIME_NS] = le64_make(now.realtime_ns);
+	r->value[CONTROL_CV_COUNTER] = le64_make(now.value);
+	r->value[CONTROL_CV_KHZ] = le64_make(now.khz);
+	return 0;
+}
+
 /* The reply goes out now or never. */
 static void client_send(struct control_client *cl, struct control_reply *r, uint32_t seq, int status)
 {
@@ -196,7 +209,10 @@ static void handle(struct control_client *cl, const struct control_request *q, i
 		let_wait(cl, seq);
 		return;
 	}
-	status = le16_get(q->op) == CONTROL_WAIT ? 0 : perform(c, q, fds, nfds, &err);
+	if (le16_get(q->op) == CONTROL_CLOCK)
+		status = fill_clock(c, &r, &err);
+	else
+		status = le16_get(q->op) == CONTROL_WAIT ? 0 : perform(c, q, fds, nfds, &err);
 	if (status > 0) {
 		c->pending = cl;
 		let_wait(cl, seq);
@@ -206,7 +222,8 @@ static void handle(struct control_client *cl, const struct control_request *q, i
 		client_fail(cl, seq, status, err.text);
 		return;
 	}
-	fill_values(c, &r);
+	if (le16_get(q->op) != CONTROL_CLOCK)
+		fill_values(c, &r);
 	client_send(cl, &r, seq, 0);
 }
 

@@ -43,6 +43,8 @@ enum control_op {
 			       * 0 for the saved one, arg[3]: enum control_restore_flag. Descriptors: state, then n times
 			       * ram, ram.index (newest first), then as flags say the order to fetch in and the file to record it */
 	CONTROL_SNAPSHOT_CUT = 12, /* the answer to CONTROL_STAGE_READY, on the connection of the SNAPSHOT; has no reply of its own */
+	CONTROL_CLOCK = 13,    /* the wall clock and the guest's counter of one moment (vmm/counter.h). Values: enum
+			       * control_clock_value. -ENOTSUP where that is not known */
 	CONTROL_WAIT = 8,      /* the reply comes when the VM stops: status 0, value[CONTROL_V_STOP]. A connection
 			       * that waits takes no other request. */
 };
@@ -59,6 +61,12 @@ enum control_value {
 	CONTROL_V_EXITS,       /* VM exits to user space */
 	CONTROL_V_UNCLAIMED,   /* accesses no device claimed */
 	CONTROL_NVALUES = 16,
+};
+
+enum control_clock_value {
+	CONTROL_CV_REALTIME_NS, /* since 1970 */
+	CONTROL_CV_COUNTER,     /* the guest's then */
+	CONTROL_CV_KHZ,         /* its frequency */
 };
 
 enum control_snapshot_flag {

@@ -117,6 +117,15 @@ static int pause_all(struct vm *vm, struct err *err)
 	return 0;
 }
 
+static void learn_counter(struct vm *vm)
+{
+	int fd[VM_MAX_VCPUS];
+
+	for (uint32_t i = 0; i < vm->nvcpus; i++)
+		fd[i] = vm->vcpu[i].fd;
+	counter_learn(&vm->counter, vm->vm_fd, fd, vm->nvcpus);
+}
+
 int vm_set_state(struct vm *vm, enum vm_state to, struct err *err)
 {
 	enum vm_state from = vm->state;
@@ -133,6 +142,7 @@ int vm_set_state(struct vm *vm, enum vm_state to, struct err *err)
 	case VM_RUNNING:
 		if (from == VM_PAUSED)
 			resume_participants(vm, vm->nparticipants);
+		learn_counter(vm);
 		vcpu_resume_all(vm);
 		break;
 	case VM_PAUSED:

@@ -22,6 +22,7 @@
 #include "lib/log.h"
 #include "lib/loop.h"
 #include "vmm/bus.h"
+#include "vmm/counter.h"
 #include "vmm/memory.h"
 #include "vmm/vcpu.h"
 
@@ -47,8 +48,6 @@ struct vm_participant {
 	void *opaque;
 };
 
-struct display;
-
 struct vm {
 	int kvm_fd; /* -1 without KVM (fake machine) */
 	int vm_fd;
@@ -60,11 +59,11 @@ struct vm {
 	struct vcpu *vcpu;         /* array of nvcpus */
 	uint32_t nvcpus;
 	struct vcpu_barrier barrier;
+	struct counter counter;    /* as it was when the vCPUs last began to run */
 	int (*vcpu_isolate)(struct vm *vm, struct err *err); /* each vCPU thread calls it first; may be NULL */
 	int (*worker_isolate)(struct vm *vm, struct err *err); /* likewise each io worker thread */
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];
 	int nparticipants;
-	struct display *display; /* of a VM that has one: the gpu device's, for the input devices (devices/backend/display.h) */
 	_Atomic bool stop_claimed; /* somebody is writing stop_text */
 	_Atomic int stop_reason;   /* enum vm_stop */
 	char stop_text[ERR_MAX];   /* valid once stop_reason is set; written by the thread that set it */

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "guest/agent/clock.h"
 #include "guest/agent/handler.h"
 #include "guest/agent/supervisor.h"
 #include "lib/fd.h"
@@ -180,16 +181,34 @@ static int hand_over_env(struct handler *h)
 	return rc < 0 ? err_errno(&h->err, rc, "env") : 0;
 }
 
+static int answer_configure(struct handler *h, bool exact)
+{
+	char buf[AGENT_REPLY_MAX];
+	struct json_writer w;
+	int rc;
+
+	channel_answer_begin(&w, buf);
+	if (h->request.has_clock)
+		json_write_bool(&w, "clock_exact", exact);
+	rc = channel_answer_end(&h->channel, &w);
+	return rc < 0 ? err_errno(&h->err, rc, "configure") : 0;
+}
+
 int control_configure(struct handler *h)
 {
 	const struct request *r = &h->request;
-	struct timespec t = { .tv_sec = r->clock_ns / 1000000000, .tv_nsec = r->clock_ns % 1000000000 };
+	const struct clock_word word = { r->clock_ns, (uint64_t)r->counter, (uint32_t)r->counter_khz };
+	bool exact;
 	int rc = 0;
 
 	if (h->agent->mode == AGENT_UNIX && (r->has_clock || r->nentropy || r->hostname || r->machine_id))
 		return err_set(&h->err, -EOPNOTSUPP, "configure: over a Unix socket only 'env' can be set; the machine is not ours");
-	if (r->has_clock && clock_settime(CLOCK_REALTIME, &t) < 0)
-		return err_errno(&h->err, -errno, "clock_ns: set the clock");
+	if (r->has_clock)
+		rc = clock_set(&clock_machine, &word);
+	if (rc < 0)
+		return err_errno(&h->err, rc, "clock_ns: set the clock");
+	exact = rc > 0;
+	rc = 0;
 	if (r->nentropy)
 		rc = reseed(r, &h->err);
 	if (rc == 0 && r->hostname && sethostname(r->hostname, strlen(r->hostname)) < 0)
@@ -198,10 +217,7 @@ int control_configure(struct handler *h)
 		rc = set_machine_id(h);
 	if (rc == 0 && r->has_env)
 		rc = hand_over_env(h);
-	if (rc < 0)
-		return rc;
-	rc = channel_answer_ok(&h->channel);
-	return rc < 0 ? err_errno(&h->err, rc, "configure") : 0;
+	return rc < 0 ? rc : answer_configure(h, exact);
 }
 
 /* ---- disks ---- */

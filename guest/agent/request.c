@@ -58,6 +58,8 @@ static const struct field fields[] = {
 	BOOL("keep_owner", keep_owner, OP(PUT)),
 	BOOL("anonymous", anonymous, OP(FREEZE)),
 	INT(clock_ns, 0, INT64_MAX, OP(CONFIGURE)),
+	INT(counter, 0, INT64_MAX, OP(CONFIGURE)),
+	INT(counter_khz, 1, REQUEST_COUNTER_KHZ_MAX, OP(CONFIGURE)),
 	STRING(hostname, OP(CONFIGURE)),
 	STRING(machine_id, OP(CONFIGURE)),
 };
@@ -246,6 +248,8 @@ static int read_entropy(struct request *r, const char *hex, struct err *err)
 
 static int check_configure(const struct request *r, struct err *err)
 {
+	if (r->has_counter != (r->counter_khz != 0) || (r->has_counter && !r->has_clock))
+		return err_set(err, -EINVAL, "request: 'counter' and 'counter_khz' belong to one another and to 'clock_ns'");
 	if (r->hostname) {
 		size_t n = strlen(r->hostname);
 
@@ -315,6 +319,7 @@ static void set_defaults(struct request *r, uint32_t set)
 		if (set & 1u << i) {
 			r->has_env |= strcmp(name, "env") == 0;
 			r->has_clock |= strcmp(name, "clock_ns") == 0;
+			r->has_counter |= strcmp(name, "counter") == 0;
 			continue;
 		}
 		if (strcmp(name, "rows") == 0)

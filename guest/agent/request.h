@@ -33,7 +33,7 @@ enum request_op {
 	REQUEST_REBOOT,
 };
 
-enum { REQUEST_ENTROPY_MIN = 16, REQUEST_ENTROPY_MAX = 512, REQUEST_HOSTNAME_MAX = 64 };
+enum { REQUEST_ENTROPY_MIN = 16, REQUEST_ENTROPY_MAX = 512, REQUEST_HOSTNAME_MAX = 64, REQUEST_COUNTER_KHZ_MAX = 100000000 };
 
 struct request {
 	enum request_op op;
@@ -47,8 +47,8 @@ struct request {
 	bool has_env;
 	uint8_t entropy[REQUEST_ENTROPY_MAX];
 	size_t nentropy;
-	bool has_clock;
-	int64_t clock_ns;
+	bool has_clock, has_counter;
+	int64_t clock_ns, counter, counter_khz;
 
 	/* with their defaults when absent */
 	bool tty, stdin_open, detach, attach, mkdir, keep_owner, follow, anonymous;

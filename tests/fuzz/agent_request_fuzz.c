@@ -35,6 +35,7 @@ static void check(const struct request *r)
 		FUZZ_REQUIRE(r->grace_ms >= 0 && r->grace_ms <= 60000);
 	FUZZ_REQUIRE(r->nentropy == 0 || (r->nentropy >= REQUEST_ENTROPY_MIN && r->nentropy <= REQUEST_ENTROPY_MAX));
 	FUZZ_REQUIRE(!r->has_clock || r->clock_ns >= 0);
+	FUZZ_REQUIRE(!r->has_counter || (r->has_clock && r->counter >= 0 && r->counter_khz > 0));
 	FUZZ_REQUIRE(!r->machine_id || strlen(r->machine_id) == AGENT_MACHINE_ID);
 	FUZZ_REQUIRE(!r->hostname || (strlen(r->hostname) >= 1 && strlen(r->hostname) <= REQUEST_HOSTNAME_MAX));
 }

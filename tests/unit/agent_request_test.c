@@ -95,6 +95,15 @@ static void configure_decodes_entropy_and_clock(void **s)
 	assert_int_equal(r.entropy[15], 255);
 }
 
+static void configure_takes_the_counter_that_belongs_to_the_clock(void **s)
+{
+	(void)s;
+	assert_int_equal(parse("{\"op\":\"configure\",\"clock_ns\":5,\"counter\":9223372036854775807,\"counter_khz\":2600000}", NULL), 0);
+	assert_true(r.has_clock && r.has_counter);
+	assert_true(r.counter == INT64_MAX);
+	assert_int_equal(r.counter_khz, 2600000);
+}
+
 static void bytes_that_are_not_utf8_are_kept(void **s)
 {
 	(void)s;
@@ -155,6 +164,12 @@ static void refusals_name_the_field(void **s)
 		{ "{\"op\":\"get\",\"path\":\"/\",\"name\":\"..\"}", -EINVAL, "'name'" },
 		{ "{\"op\":\"put\",\"path\":\"/\",\"owner\":\"0\",\"keep_owner\":true}", -EINVAL, "exclude" },
 		{ "{\"op\":\"configure\",\"clock_ns\":-1}", -EINVAL, "'clock_ns'" },
+		{ "{\"op\":\"configure\",\"counter\":1,\"counter_khz\":1}", -EINVAL, "'clock_ns'" },
+		{ "{\"op\":\"configure\",\"clock_ns\":1,\"counter\":0}", -EINVAL, "'counter_khz'" },
+		{ "{\"op\":\"configure\",\"clock_ns\":1,\"counter_khz\":1}", -EINVAL, "'counter'" },
+		{ "{\"op\":\"configure\",\"clock_ns\":1,\"counter\":-1,\"counter_khz\":1}", -EINVAL, "'counter'" },
+		{ "{\"op\":\"configure\",\"clock_ns\":1,\"counter\":1,\"counter_khz\":0}", -EINVAL, "'counter_khz'" },
+		{ "{\"op\":\"configure\",\"clock_ns\":1,\"counter\":1,\"counter_khz\":100000001}", -EINVAL, "'counter_khz'" },
 		{ "{\"op\":\"configure\",\"entropy\":\"00\"}", -EINVAL, "'entropy'" },
 		{ "{\"op\":\"configure\",\"entropy\":\"0001020304050607080900010203040g\"}", -EINVAL, "'entropy'" },
 		{ "{\"op\":\"configure\",\"hostname\":\"a b\"}", -EINVAL, "'hostname'" },
@@ -228,6 +243,7 @@ int main(void)
 		cmocka_unit_test(the_operation_may_come_last),
 		cmocka_unit_test(follow_depends_on_the_operation),
 		cmocka_unit_test(configure_decodes_entropy_and_clock),
+		cmocka_unit_test(configure_takes_the_counter_that_belongs_to_the_clock),
 		cmocka_unit_test(bytes_that_are_not_utf8_are_kept),
 		cmocka_unit_test(refusals_name_the_field),
 		cmocka_unit_test(lists_have_limits),

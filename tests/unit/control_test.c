@@ -182,6 +182,19 @@ static void status_tells_what_runs(void **state)
 	close(fd);
 }
 
+static void a_counter_that_cannot_be_told_is_said_to_be_so(void **state)
+{
+	struct fixture *f = *state;
+	struct control_reply r;
+	int fd = client(f);
+
+	ask(fd, CONTROL_CLOCK, 3, 0, 0);
+	assert_int_equal(answer(f, fd, 3, &r), -ENOTSUP);
+	assert_int_equal(le64_get(r.value[CONTROL_CV_KHZ]), 0);
+	assert_non_null(strstr(r.text, "counter"));
+	close(fd);
+}
+
 static void pause_and_resume_can_be_repeated(void **state)
 {
 	static const struct {
@@ -529,6 +542,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		T(status_tells_what_runs),
+		T(a_counter_that_cannot_be_told_is_said_to_be_so),
 		T(pause_and_resume_can_be_repeated),
 		T(a_failed_pause_is_reported),
 		T(kill_stops_in_any_state),

@@ -74,6 +74,12 @@ static void serve_control(int listener)
 			strcpy(r.text, "state is damaged");
 		}
 	}
+	if (le16_get(q.op) == CONTROL_CLOCK) {
+		r.status = le32_make(getenv("COUNTER") ? 0 : (uint32_t)-ENOTSUP);
+		r.value[CONTROL_CV_REALTIME_NS] = le64_make(1764488685000000000);
+		r.value[CONTROL_CV_COUNTER] = le64_make(strtoull(getenv("COUNTER") ?: "0", NULL, 10));
+		r.value[CONTROL_CV_KHZ] = le64_make(2000000);
+	}
 	send(conn, &r, sizeof(r), MSG_NOSIGNAL);
 	if (le16_get(q.op) == CONTROL_KILL)
 		_exit(0);
@@ -105,7 +111,10 @@ static void serve_agent(int listener)
 		note("configured", "%s\n", line);
 		if (getenv("AGENT_SLOW") && connections <= 1 + atoi(getenv("AGENT_SLOW")))
 			usleep(20000);
-		dprintf(conn, "{\"ok\":true}\n");
+		if (strstr(line, "\"counter\"") && getenv("AGENT_OLD"))
+			dprintf(conn, "{\"error\":\"request: field 'counter' is not known\",\"errno\":95,\"code\":\"unsupported\"}\n");
+		else
+			dprintf(conn, "{\"ok\":true,\"clock_exact\":%s}\n", getenv("CLOCK_EXACT") ? "true" : "false");
 	}
 	close(conn);
 }
@@ -154,6 +163,9 @@ static int set_up(void **s)
 	unsetenv("RESTORE_FAILS");
 	unsetenv("MONITOR_FAILS");
 	unsetenv("AGENT_SLOW");
+	unsetenv("AGENT_OLD");
+	unsetenv("CLOCK_EXACT");
+	unsetenv("COUNTER");
 	return 0;
 }
 
@@ -327,6 +339,58 @@ static void a_guest_that_is_always_slow_is_told_the_clock_four_times(void **s)
 	for (const char *p = text_of(&l, "configured"); (p = strchr(p, '\n')); p++)
 		lines++;
 	assert_int_equal(lines, 4);
+	launch_end(&l, false, NULL);
+}
+
+static void a_clock_that_is_exact_is_told_once_with_the_counter(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct launch l;
+
+	(void)s;
+	setenv("AGENT_SLOW", "99", 1);
+	setenv("COUNTER", "77", 1);
+	setenv("CLOCK_EXACT", "1", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	const char *text = text_of(&l, "configured");
+
+	assert_non_null(strstr(text, "\"clock_ns\":1764488685000000000,\"counter\":77,\"counter_khz\":2000000,"));
+	assert_string_equal(strchr(text, '\n'), "\n");
+	launch_end(&l, false, NULL);
+}
+
+static void an_agent_that_knows_no_counter_is_told_the_clock_alone(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct launch l;
+
+	(void)s;
+	setenv("AGENT_OLD", "1", 1);
+	setenv("COUNTER", "77", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	const char *line = strchr(text_of(&l, "configured"), '\n');
+
+	assert_non_null(strstr(line, "\"clock_ns\":"));
+	assert_non_null(strstr(line, "\"hostname\":"));
+	assert_null(strstr(line, "\"counter\""));
+	launch_end(&l, false, NULL);
+}
+
+static void a_counter_that_has_no_number_in_json_is_not_told(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct launch l;
+
+	(void)s;
+	setenv("COUNTER", "9223372036854775808", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	assert_null(strstr(text_of(&l, "configured"), "\"counter\""));
 	launch_end(&l, false, NULL);
 }
 
@@ -603,6 +667,9 @@ int main(int argc, char **argv)
 		T(the_agent_is_told_until_it_answers),
 		T(a_clock_that_was_told_slowly_is_told_again),
 		T(a_guest_that_is_always_slow_is_told_the_clock_four_times),
+		T(a_clock_that_is_exact_is_told_once_with_the_counter),
+		T(an_agent_that_knows_no_counter_is_told_the_clock_alone),
+		T(a_counter_that_has_no_number_in_json_is_not_told),
 		T(a_paused_one_settles_when_it_is_resumed),
 		T(two_of_one_name_are_refused),
 		T(what_the_monitor_says_about_damage_is_passed_on),

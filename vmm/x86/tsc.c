@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time-stamp counters and the guest's clock: see tsc.h. */
-/* syscalls(main): ioctl(1=KVM_HAS_DEVICE_ATTR) ioctl(1=KVM_GET_DEVICE_ATTR) ioctl(1=KVM_SET_DEVICE_ATTR) */
+/* syscalls(main): ioctl(1=KVM_HAS_DEVICE_ATTR) ioctl(1=KVM_GET_DEVICE_ATTR) ioctl(1=KVM_SET_DEVICE_ATTR)
+ * ioctl(1=KVM_GET_CLOCK) ioctl(1=KVM_GET_TSC_KHZ) */
 #include "vmm/x86/tsc.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
+
+#include "vmm/counter.h"
 
 static int offset_attr(int vcpu_fd, unsigned long request, uint64_t *value)
 {
@@ -26,15 +29,51 @@ int tsc_get_offset(int vcpu_fd, uint64_t *ret)
 	return offset_attr(vcpu_fd, KVM_GET_DEVICE_ATTR, ret);
 }
 
-void tsc_align(int vm_fd, int vcpu_fd, const struct kvm_clock_data *saved, uint64_t offset, uint32_t khz)
+int tsc_set_offset(int vcpu_fd, uint64_t offset)
+{
+	return offset_attr(vcpu_fd, KVM_SET_DEVICE_ATTR, &offset);
+}
+
+bool tsc_is_unscaled(int vm_fd, uint32_t khz)
+{
+	return ioctl(vm_fd, KVM_GET_TSC_KHZ) == (int)khz;
+}
+
+int tsc_shift(int vm_fd, const struct kvm_clock_data *saved, uint32_t khz, uint64_t *ret)
 {
 	struct kvm_clock_data now = { 0 };
-	uint64_t ticks;
 
 	if (!(saved->flags & KVM_CLOCK_HOST_TSC) || ioctl(vm_fd, KVM_GET_CLOCK, &now) < 0 || !(now.flags & KVM_CLOCK_HOST_TSC))
-		return;
+		return -ENOTSUP;
 	/* The clock's step from then to now in ticks. It is short or negative; all sums are modulo 2^64, as the counter is. */
-	ticks = (uint64_t)((__int128)(int64_t)(now.clock - saved->clock) * khz / 1000000);
-	offset += ticks + saved->host_tsc - now.host_tsc;
-	offset_attr(vcpu_fd, KVM_SET_DEVICE_ATTR, &offset);
+	*ret = (uint64_t)((__int128)(int64_t)(now.clock - saved->clock) * khz / 1000000) + saved->host_tsc - now.host_tsc;
+	return 0;
+}
+
+void counter_learn(struct counter *c, int vm_fd, const int *vcpu_fd, uint32_t nvcpus)
+{
+	uint64_t offset;
+	int khz;
+
+	*c = (struct counter){ 0 };
+	if (nvcpus == 0 || tsc_get_offset(vcpu_fd[0], &c->offset) < 0)
+		return;
+	khz = ioctl(vcpu_fd[0], KVM_GET_TSC_KHZ);
+	if (khz <= 0 || !tsc_is_unscaled(vm_fd, (uint32_t)khz))
+		return;
+	for (uint32_t i = 1; i < nvcpus; i++)
+		if (tsc_get_offset(vcpu_fd[i], &offset) < 0 || offset != c->offset || ioctl(vcpu_fd[i], KVM_GET_TSC_KHZ) != khz)
+			return;
+	c->khz = (uint32_t)khz;
+}
+
+int counter_now(const struct counter *c, int vm_fd, struct counter_moment *ret)
+{
+	const uint32_t both = KVM_CLOCK_HOST_TSC | KVM_CLOCK_REALTIME;
+	struct kvm_clock_data now = { 0 };
+
+	if (c->khz == 0 || ioctl(vm_fd, KVM_GET_CLOCK, &now) < 0 || (now.flags & both) != both)
+		return -ENOTSUP;
+	*ret = (struct counter_moment){ .realtime_ns = now.realtime, .value = now.host_tsc + c->offset, .khz = c->khz };
+	return 0;
 }

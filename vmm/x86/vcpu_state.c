@@ -478,22 +478,25 @@ static const struct record *find(const struct records *rec, uint32_t row, enum v
 	return NULL;
 }
 
-/* After everything else: each counter back to where it stood beside the clock. */
+/* After everything else: the counters back to where they stood beside the clock. */
 static void align_counters(const struct work *w, const struct records *rec)
 {
 	const struct record *clock = find(rec, rec->nvcpus, VCPU_ITEM_PLAIN, KVM_SET_CLOCK);
+	const struct record *khz = find(rec, 0, VCPU_ITEM_TSC_KHZ, 0);
 	struct kvm_clock_data saved;
+	uint64_t shift;
 
-	if (!clock)
+	/* A scaled counter has no offset from the host's. */
+	if (!clock || !khz || !tsc_is_unscaled(w->vm_fd, le32_load(khz->payload)))
 		return;
 	memcpy(&saved, clock->payload, sizeof(saved));
+	if (tsc_shift(w->vm_fd, &saved, le32_load(khz->payload), &shift) < 0)
+		return;
 	for (uint32_t v = 0; v < rec->nvcpus; v++) {
 		const struct record *offset = find(rec, v, VCPU_ITEM_TSC_OFFSET, 0);
-		const struct record *khz = find(rec, v, VCPU_ITEM_TSC_KHZ, 0);
 
-		/* A scaled counter has no offset from the host's. */
-		if (offset && khz && ioctl(w->vm_fd, KVM_GET_TSC_KHZ) == (int)le32_load(khz->payload))
-			tsc_align(w->vm_fd, w->vcpu_fd[v], &saved, le64_load(offset->payload), le32_load(khz->payload));
+		if (offset)
+			tsc_set_offset(w->vcpu_fd[v], le64_load(offset->payload) + shift);
 	}
 }
 
