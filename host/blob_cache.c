@@ -414,7 +414,8 @@ void blob_set_verified(struct blob *b)
 
 struct entry {
 	char name[BLOB_CACHE_NAME + 1];
-	uint64_t bytes, used;
+	uint64_t bytes, used; /* bytes: that removing it would free */
+	bool linked;          /* data have other names */
 };
 
 static int by_use(const void *a, const void *b)
@@ -437,7 +438,8 @@ static bool measure(const struct blob_cache *c, const char *name, struct entry *
 	if (chunks >= 0 && fd_pread_full(chunks, &h, sizeof(h), 0) != sizeof(h))
 		h.used = le64_make(0);
 	snprintf(ret->name, sizeof(ret->name), "%s", name);
-	ret->bytes = ((uint64_t)data.st_blocks + (uint64_t)table.st_blocks) * 512;
+	ret->linked = data.st_nlink > 1;
+	ret->bytes = ((ret->linked ? 0 : (uint64_t)data.st_blocks) + (uint64_t)table.st_blocks) * 512;
 	ret->used = le64_get(h.used);
 	return true;
 }
@@ -512,7 +514,7 @@ uint64_t blob_cache_evict(const struct blob_cache *c, uint64_t bytes)
 		return 0;
 	qsort(e, n, sizeof(*e), by_use);
 	for (size_t i = 0; i < n && freed < bytes; i++)
-		if (blob_cache_remove(c, e[i].name) == 0)
+		if (!e[i].linked && blob_cache_remove(c, e[i].name) == 0)
 			freed += e[i].bytes;
 	return freed;
 }

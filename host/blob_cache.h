@@ -67,12 +67,12 @@ void blob_drop(struct blob *b, uint32_t first, uint32_t n);
 int blob_sync(struct blob *b);
 void blob_set_verified(struct blob *b); /* after blob_sync */
 
-/* Bytes on disk that all blobs take up. */
+/* Bytes on disk that all blobs take up, without data that VMs or snapshots have as well: those are theirs. */
 uint64_t blob_cache_usage(const struct blob_cache *c);
 /* Remove one by the name of its directory: 0, -EBUSY when somebody holds it, or -errno. */
 int blob_cache_remove(const struct blob_cache *c, const char *name);
-/* Remove blobs that nobody holds, those first whose last use is longest ago, until at least `bytes` have been freed;
- * returns how many were. */
+/* Remove blobs that nobody holds or has under another name (that would free nothing), those first whose last use is longest ago, until
+ * at least `bytes` have been freed; returns how many were. */
 uint64_t blob_cache_evict(const struct blob_cache *c, uint64_t bytes);
 /* Drop the oldest chunks of this blob, which is not verified, up to `bytes`; never those with a generation above `keep`. */
 uint64_t blob_evict_chunks(struct blob *b, uint64_t bytes, uint32_t keep);

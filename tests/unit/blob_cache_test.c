@@ -252,6 +252,31 @@ static void one_that_is_held_cannot_be_removed(void **state)
 	assert_int_equal(blob_cache_remove(&f->cache, "sha256-" A), -ENOENT);
 }
 
+static void what_a_snapshot_has_too_is_neither_counted_nor_evicted(void **state)
+{
+	struct fixture *f = *state;
+	char data[200], other[100];
+	uint64_t before, after;
+
+	for (uint32_t i = 0; i < CHUNKS; i++)
+		assert_int_equal(blob_fill(&f->blob, i, f->data), 0);
+	assert_int_equal(blob_sync(&f->blob), 0);
+	blob_set_verified(&f->blob);
+	blob_close(&f->blob);
+	before = blob_cache_usage(&f->cache);
+	snprintf(data, sizeof(data), "%s/sha256-" A "/data", f->dir);
+	snprintf(other, sizeof(other), "%s/other", f->dir);
+	assert_int_equal(link(data, other), 0);
+	after = blob_cache_usage(&f->cache);
+	assert_true(before - after >= SIZE);
+	assert_int_equal(blob_cache_evict(&f->cache, UINT64_MAX), 0);
+	assert_int_equal(access(data, F_OK), 0);
+	assert_int_equal(unlink(other), 0);
+	assert_int_equal(blob_cache_usage(&f->cache), before);
+	assert_true(blob_cache_evict(&f->cache, UINT64_MAX) >= SIZE);
+	assert_int_equal(access(data, F_OK), -1);
+}
+
 static void evicting_leaves_chunks_that_others_have(void **state)
 {
 	struct fixture *f = *state;
@@ -360,6 +385,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(another_size_of_a_part_makes_it_anew, setup, teardown),
 		cmocka_unit_test_setup_teardown(another_size_of_a_whole_blob_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(one_that_is_held_cannot_be_removed, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_a_snapshot_has_too_is_neither_counted_nor_evicted, setup, teardown),
 		cmocka_unit_test_setup_teardown(evicting_leaves_chunks_that_others_have, setup, teardown),
 		cmocka_unit_test_setup_teardown(bad_digests_and_sizes_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(held_blobs_are_not_removed, setup, teardown),
