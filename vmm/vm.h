@@ -48,6 +48,8 @@ struct vm_participant {
 	void *opaque;
 };
 
+struct display;
+
 struct vm {
 	int kvm_fd; /* -1 without KVM (fake machine) */
 	int vm_fd;
@@ -64,6 +66,7 @@ struct vm {
 	int (*worker_isolate)(struct vm *vm, struct err *err); /* likewise each io worker thread */
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];
 	int nparticipants;
+	struct display *display; /* of a VM that has one: the gpu device's, for the input devices (devices/backend/display.h) */
 	_Atomic bool stop_claimed; /* somebody is writing stop_text */
 	_Atomic int stop_reason;   /* enum vm_stop */
 	char stop_text[ERR_MAX];   /* valid once stop_reason is set; written by the thread that set it */
