@@ -315,7 +315,7 @@ static int watch_remote(struct virtio_blk *blk, struct err *err)
 static int open_remote(struct virtio_blk *blk, const struct blk_options *o, struct block_config *c, struct block_stack *s,
 		       const int *tables, struct err *err)
 {
-	struct block_remote remote[LSMT_LAYERS_MAX + 1] = { { NULL } };
+	struct block_remote remote[LSMT_LAYERS_MAX + 1] = { 0 };
 	struct virtio_blk_host *h = &blk->host;
 	int sock = -1, r;
 

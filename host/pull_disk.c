@@ -165,7 +165,7 @@ static int read_begin(struct disk *d, uint8_t *buf, struct err *err)
 int pull_inspect_disk(struct image *image, uint64_t cache_size, struct progress *p, struct err *err)
 {
 	struct disk d = { .p = p, .log_fd = -1 };
-	struct block_remote table[IMAGE_LAYERS_MAX + 1] = { { NULL } };
+	struct block_remote table[IMAGE_LAYERS_MAX + 1] = { 0 };
 	uint8_t begin[IMAGE_SNIFF];
 	int r;
 

@@ -186,7 +186,7 @@ int gpu_jail_filter(struct err *err)
 #ifndef __SANITIZE_ADDRESS__
 	/* A thread's name may be set; nothing else of prctl. */
 	if (r == 0)
-		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, SCMP_A0(SCMP_CMP_EQ, PR_SET_NAME));
+		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_NAME, 0));
 #endif
 	if (r == 0)
 		r = seccomp_load(c);
