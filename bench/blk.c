@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/measure.h"
 #include "devices/virtio_blk.h"
 #include "lib/util.h"
 #include "tests/harness/driver.h"
@@ -153,19 +154,6 @@ static struct cost run_device(struct bench *b, uint64_t blocks)
 	return end(t0);
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static double median(double *v, size_t n)
-{
-	qsort(v, n, sizeof(*v), compare);
-	return v[n / 2];
-}
-
 int main(int argc, char **argv)
 {
 	static struct bench b;
@@ -186,8 +174,8 @@ int main(int argc, char **argv)
 		device_rate[i] = d.rate;
 		ratio[i] = f.cpu / d.cpu;
 	}
-	printf("blk device_kiops=%.0f floor_kiops=%.0f ratio=%.2f\n", median(device_rate, ROUNDS) / 1e3,
-	       median(floor_rate, ROUNDS) / 1e3, median(ratio, ROUNDS));
+	printf("blk device_kiops=%.0f floor_kiops=%.0f ratio=%.2f\n", measure_median(device_rate, ROUNDS) / 1e3,
+	       measure_median(floor_rate, ROUNDS) / 1e3, measure_median(ratio, ROUNDS));
 	machine_finish(&b.m);
 	return 0;
 }

@@ -30,6 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/measure.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -289,21 +290,13 @@ static struct sample run_qemu(const struct bench *b, bool linux_guest)
 	return measure(b, argv, linux_guest ? MARKER : "C");
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(const struct sample *s, int n, size_t offset)
 {
 	double v[MAX_RUNS];
 
 	for (int i = 0; i < n; i++)
 		memcpy(&v[i], (const char *)&s[i] + offset, sizeof(v[i]));
-	qsort(v, (size_t)n, sizeof(v[0]), by_value);
-	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+	return measure_median(v, n);
 }
 
 struct pair {

@@ -30,6 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/measure.h"
 #include "devices/backend/block_layers.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
@@ -163,13 +164,6 @@ static void run(struct block *b, enum block_op op, uint64_t len, int batches, bo
 	}
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 /* Median of raw's time over the layers'. */
 static double ratio(struct block *raw, struct block *l, enum block_op op, uint64_t len, int batches, bool random)
 {
@@ -189,8 +183,7 @@ static double ratio(struct block *raw, struct block *l, enum block_op op, uint64
 		}
 		v[i] = t[0] / t[1];
 	}
-	qsort(v, ROUNDS, sizeof(*v), compare);
-	return v[ROUNDS / 2];
+	return measure_median(v, ROUNDS);
 }
 
 /* From storage. */
@@ -213,8 +206,7 @@ static double cold_ratio(struct block *raw, struct block *l, int raw_fd, const i
 		}
 		v[i] = t[0] / t[1];
 	}
-	qsort(v, COLD_ROUNDS, sizeof(*v), compare);
-	return v[COLD_ROUNDS / 2];
+	return measure_median(v, COLD_ROUNDS);
 }
 
 struct read_ratios {
@@ -327,8 +319,7 @@ static double load_figure(const char *dir, int n, double *bytes)
 	}
 	for (int k = 0; k < n; k++)
 		close(fd[k]);
-	qsort(v, ROUNDS, sizeof(*v), compare);
-	return v[ROUNDS / 2];
+	return measure_median(v, ROUNDS);
 }
 
 int main(int argc, char **argv)

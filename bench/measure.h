@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks of snapshots share: clocks, medians, new files. */
+/* What the benchmarks share: clocks, medians, new files. */
 #pragma once
 #include <fcntl.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ static inline int measure_by_value(const void *a, const void *b)
 static inline double measure_median(double *v, int n)
 {
 	qsort(v, (size_t)n, sizeof(v[0]), measure_by_value);
-	return v[n / 2];
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
 static inline double measure_ms_since(uint64_t start_ns)

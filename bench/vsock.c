@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/measure.h"
 #include "devices/virtio_vsock.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -252,19 +253,6 @@ static struct cost run_from_guest(struct bench *b)
 	return end(t0);
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
-static double median(double *v, size_t n)
-{
-	qsort(v, n, sizeof(*v), compare);
-	return v[n / 2];
-}
-
 int main(void)
 {
 	static struct bench b;
@@ -280,8 +268,8 @@ int main(void)
 		to_ratio[i] = p.cpu / t.cpu;
 		from_ratio[i] = p.cpu / f.cpu;
 	}
-	printf("vsock to_guest_mibs=%.0f from_guest_mibs=%.0f socket_mibs=%.0f to_ratio=%.2f from_ratio=%.2f\n", median(to, ROUNDS),
-	       median(from, ROUNDS), median(plain, ROUNDS), median(to_ratio, ROUNDS), median(from_ratio, ROUNDS));
+	printf("vsock to_guest_mibs=%.0f from_guest_mibs=%.0f socket_mibs=%.0f to_ratio=%.2f from_ratio=%.2f\n", measure_median(to, ROUNDS),
+	       measure_median(from, ROUNDS), measure_median(plain, ROUNDS), measure_median(to_ratio, ROUNDS), measure_median(from_ratio, ROUNDS));
 	close(b.client);
 	machine_finish(&b.m);
 	return 0;
