@@ -368,19 +368,28 @@ static const struct control_snapshot_hooks *announced_hooks(struct announced *a)
 	return &h;
 }
 
+/* A client whose snapshot awaits its word. */
+static int ask_until_ready(struct fixture *f, struct announced *a)
+{
+	struct control_reply r;
+	int fd = client(f);
+
+	f->c.snapshots = announced_hooks(a);
+	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
+	assert_true(nothing(f, fd));
+	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
+	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
+	assert_int_equal(a->answers, 0);
+	return fd;
+}
+
 static void a_snapshot_is_cut_when_the_one_that_asked_for_it_says_so(void **state)
 {
 	struct fixture *f = *state;
 	struct announced a = { 0 };
 	struct control_reply r;
-	int fd = client(f);
+	int fd = ask_until_ready(f, &a);
 
-	f->c.snapshots = announced_hooks(&a);
-	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
-	assert_true(nothing(f, fd));
-	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
-	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
-	assert_int_equal(a.answers, 0);
 	ask(fd, CONTROL_SNAPSHOT_CUT, 4, 0, 0);
 	assert_true(nothing(f, fd));
 	assert_int_equal(a.answers, 1);
@@ -393,40 +402,25 @@ static void a_snapshot_is_cut_when_the_one_that_asked_for_it_says_so(void **stat
 	close(fd);
 }
 
-static void who_was_asked_when_to_cut_and_goes_away_says_no(void **state)
+static void going_away_or_another_request_instead_of_the_cut_says_no(void **state)
 {
 	struct fixture *f = *state;
-	struct announced a = { 0 };
-	int fd = client(f);
 
-	f->c.snapshots = announced_hooks(&a);
-	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
-	settle(f);
-	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
-	close(fd);
-	settle(f);
-	assert_int_equal(a.answers, 1);
-	assert_false(a.yes);
-	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_CUT), -ENOTCONN);
-}
+	for (int other_request = 0; other_request < 2; other_request++) {
+		struct announced a = { 0 };
+		int fd = ask_until_ready(f, &a);
 
-static void another_request_instead_of_the_cut_says_no(void **state)
-{
-	struct fixture *f = *state;
-	struct announced a = { 0 };
-	struct control_reply r;
-	int fd = client(f);
-
-	f->c.snapshots = announced_hooks(&a);
-	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
-	settle(f);
-	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
-	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
-	ask(fd, CONTROL_STATUS, 4, 0, 0);
-	assert_true(closed(f, fd));
-	assert_int_equal(a.answers, 1);
-	assert_false(a.yes);
-	close(fd);
+		if (other_request) {
+			ask(fd, CONTROL_STATUS, 4, 0, 0);
+			assert_true(closed(f, fd));
+		}
+		close(fd);
+		settle(f);
+		assert_int_equal(a.answers, 1);
+		assert_false(a.yes);
+		assert_int_equal(control_stage(&f->c, CONTROL_STAGE_CUT), -ENOTCONN);
+		control_complete(&f->c, -ECANCELED, NULL, 0, NULL);
+	}
 }
 
 static void a_snapshot_that_ends_while_the_cut_is_awaited_asks_no_more(void **state)
@@ -434,13 +428,8 @@ static void a_snapshot_that_ends_while_the_cut_is_awaited_asks_no_more(void **st
 	struct fixture *f = *state;
 	struct announced a = { 0 };
 	struct control_reply r;
-	int fd = client(f);
+	int fd = ask_until_ready(f, &a);
 
-	f->c.snapshots = announced_hooks(&a);
-	ask(fd, CONTROL_SNAPSHOT, 3, 0, 0);
-	settle(f);
-	assert_int_equal(control_stage(&f->c, CONTROL_STAGE_READY), 0);
-	assert_int_equal(answer(f, fd, 3, &r), CONTROL_STAGE_READY);
 	control_complete(&f->c, -ETIMEDOUT, NULL, 0, "late");
 	assert_int_equal(answer(f, fd, 3, &r), -ETIMEDOUT);
 	ask(fd, CONTROL_SNAPSHOT_CUT, 4, 0, 0);
@@ -550,8 +539,7 @@ int main(void)
 		T(operations_of_devices_reach_them),
 		T(descriptors_arrive_and_never_stay),
 		T(a_snapshot_is_cut_when_the_one_that_asked_for_it_says_so),
-		T(who_was_asked_when_to_cut_and_goes_away_says_no),
-		T(another_request_instead_of_the_cut_says_no),
+		T(going_away_or_another_request_instead_of_the_cut_says_no),
 		T(a_snapshot_that_ends_while_the_cut_is_awaited_asks_no_more),
 		T(malformed_requests_are_refused_and_the_connection_lives),
 		T(one_client_too_many_is_closed_and_its_place_is_reused),

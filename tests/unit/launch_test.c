@@ -178,6 +178,31 @@ static void prepare_disks(struct launch *l, struct launch_options *o)
 	strcpy(l->initrd, "/cache/i");
 }
 
+static void use_image(struct launch *l, const char *file)
+{
+	strcpy(l->image.path, make_file(file));
+	l->image_fd = open(l->image.path, O_RDONLY | O_CLOEXEC);
+}
+
+/* An ext4 image of 70 MiB and a block. */
+static void use_direct_image(struct launch *l)
+{
+	use_image(l, "img,1");
+	strcpy(l->image.name, "debian");
+	l->image.size = MIB(70) + 4096;
+	l->direct = true;
+}
+
+/* Disks and command line; to be given to vmargs_free. */
+static struct vmargs *make_all(struct launch *l, const struct launch_options *o)
+{
+	struct vmargs *a;
+
+	assert_int_equal(launch_disks_make(l, o, NULL), 0);
+	assert_int_equal(vmargs_make(l, o, &a, NULL), 0);
+	return a;
+}
+
 static const char *disk(const struct vmargs *a, size_t number)
 {
 	for (size_t i = 0; i < a->argc; i++)
@@ -195,11 +220,9 @@ static void an_image_and_its_overlay_are_the_first_two_disks(void **s)
 
 	(void)s;
 	prepare_disks(&l, &o);
-	strcpy(l.image.path, make_file("img,1"));
-	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
+	use_image(&l, "img,1");
 	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
-	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
-	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	a = make_all(&l, &o);
 	snprintf(expected, sizeof(expected), "blk,path=%s/img,,1,ro", home.path);
 	assert_string_equal(disk(a, 0), expected);
 	snprintf(expected, sizeof(expected), "blk,backend=layers,size=67108864,cache=unsafe,layers=%d,top=%d:%d",
@@ -225,15 +248,10 @@ static void an_ext4_image_is_one_disk_with_a_top_of_its_own(void **s)
 
 	(void)s;
 	prepare_disks(&l, &o);
-	strcpy(l.image.path, make_file("img,1"));
-	strcpy(l.image.name, "debian");
-	l.image.size = MIB(70) + 4096;
-	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
-	l.direct = true;
+	use_direct_image(&l);
 	o.overlay_size = MIB(71) - 4096;
 	o.disks = (struct opt_strv){ { make_file("own") }, 1 };
-	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
-	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
+	a = make_all(&l, &o);
 	snprintf(expected, sizeof(expected), "blk,backend=layers,size=%llu,cache=unsafe,base=%d,top=%d:%d",
 		 (unsigned long long)MIB(71), l.disks.disk[0]->base_fd, l.disks.disk[0]->top_data_fd, l.disks.disk[0]->top_index_fd);
 	assert_string_equal(disk(a, 0), expected);
@@ -283,11 +301,7 @@ static void a_root_smaller_than_its_image_is_refused(void **s)
 
 	(void)s;
 	prepare_disks(&l, &o);
-	strcpy(l.image.path, make_file("img,1"));
-	strcpy(l.image.name, "debian");
-	l.image.size = MIB(70) + 4096;
-	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
-	l.direct = true;
+	use_direct_image(&l);
 	assert_int_equal(launch_disks_prepare(&l, &o, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "64 MiB is less than the 71 MiB of the image 'debian'"));
 	assert_int_equal(launch_disks_make(&l, &o, NULL), -EINVAL);
@@ -343,9 +357,8 @@ static void what_is_written_to_a_cow_disk_goes_into_a_layer(void **s)
 	prepare_disks(&l, &o);
 	snprintf(text, sizeof(text), "%s,cow", make_file("own"));
 	o.disks = (struct opt_strv){ { text }, 1 };
-	assert_int_equal(launch_disks_make(&l, &o, NULL), 0);
+	a = make_all(&l, &o);
 	assert_false(l.read_write_disks);
-	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
 	snprintf(expected, sizeof(expected), "blk,backend=layers,size=4096,cache=unsafe,base=%d,top=%d:%d", l.disks.disk[0]->base_fd,
 		 l.disks.disk[0]->top_data_fd, l.disks.disk[0]->top_index_fd);
 	assert_string_equal(disk(a, 0), expected);
@@ -359,12 +372,10 @@ static void as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image(voi
 	struct launch l;
 	struct launch_options o;
 	struct vmargs *a;
-	struct err err = ERR_INIT;
 
 	(void)s;
 	prepare_disks(&l, &o);
-	strcpy(l.image.path, make_file("img"));
-	l.image_fd = open(l.image.path, O_RDONLY | O_CLOEXEC);
+	use_image(&l, "img");
 	for (size_t i = 0; i < ARRAY_SIZE(text); i++) {
 		snprintf(name, sizeof(name), "k%zu", i);
 		snprintf(text[i], sizeof(text[i]), "%s,cow", make_file(name));
@@ -376,8 +387,7 @@ static void as_many_cow_disks_as_a_vm_can_have_are_passed_on_beside_an_image(voi
 	}
 	o.log_level = (char[]){ "debug" };
 	o.no_seccomp = true;
-	assert_int_equal(launch_disks_make(&l, &o, &err), 0);
-	assert_int_equal(vmargs_make(&l, &o, &a, &err), 0);
+	a = make_all(&l, &o);
 	assert_int_equal(l.disks.n, 8);
 	/* overlay and cow: three each; the image; the locks of the two directories */
 	assert_int_equal(a->nfds, 3 * 7 + 1 + 2);
