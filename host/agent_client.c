@@ -14,6 +14,7 @@
 #include "host/vmdir.h"
 #include "lib/fd.h"
 #include "lib/json.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 int agent_conn_new(int fd, struct agent_conn **ret, struct err *err)
@@ -75,7 +76,7 @@ static int take_handshake(struct agent_conn *c, uint32_t port, uint64_t deadline
 	if (r < 0)
 		return r;
 	if (strncmp(line.text, "OK ", 3) != 0)
-		return err_set(err, -EPROTO, "the monitor answered '%.60s' instead of OK", line.text);
+		return err_set(err, -EPROTO, "the monitor answered '%s' instead of OK", TEXT_CUT(line.text));
 	return 0;
 }
 
@@ -308,7 +309,7 @@ int agent_request(struct agent_conn *c, const char *request, size_t len, uint64_
 	int64_t code = EIO;
 
 	if (agent_line_string(ret, "error", text, sizeof(text)) < 0)
-		return err_set(err, -EPROTO, "the agent's answer makes no sense: '%.80s'", ret->text);
+		return err_set(err, -EPROTO, "the agent's answer makes no sense: '%s'", TEXT_CUT(ret->text));
 	agent_line_int(ret, "errno", &code);
 	return err_set(err, guest_errno(code), "%s", text);
 }

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lib/fd.h"
+#include "lib/text.h"
+
 /* The bool that CMD_OPT_HELP put into the table, or NULL. */
 static const bool *help_flag(const struct opt *table, const void *options)
 {
@@ -72,19 +75,40 @@ void cmd_print_help(const struct cmd_help *help, FILE *out)
 
 int cmd_fail(const struct err *err)
 {
-	fprintf(stderr, "coffer: %s\n", err->text[0] ? err->text : "unknown error");
+	fputs("coffer: ", stderr);
+	text_print(stderr, err->text[0] ? err->text : "unknown error");
+	fputc('\n', stderr);
 	return CMD_EXIT_FAILED;
 }
 
 int cmd_failf(const char *fmt, ...)
 {
+	char text[2 * ERR_MAX]; /* err_set cuts it */
 	struct err err = ERR_INIT;
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(err.text, sizeof(err.text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	err_set(&err, -EINVAL, "%s", text);
 	return cmd_fail(&err);
+}
+
+void cmd_note(const struct err *note)
+{
+	if (note->code != 0)
+		cmd_fail(note);
+}
+
+int cmd_print_json(json_t *o, int status)
+{
+	_cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
+
+	json_decref(o);
+	if (!text)
+		return cmd_failf("out of memory");
+	puts(text);
+	return cmd_finish_stdout(status);
 }
 
 bool cmd_progress_wanted(void)

@@ -25,6 +25,7 @@
  *   }
  */
 #pragma once
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -54,11 +55,21 @@ struct cmd_help {
  * command is over: *ret_status is then 0 (help was printed) or CMD_EXIT_FAILED (a line was printed). */
 int cmd_parse(const struct cmd_help *help, void *dst, int argc, char **argv, bool stop_at_operand, int *ret_status);
 
+/* `coffer COMMAND help [WORD]` as `coffer help COMMAND [WORD]`; argv[0] is "help". In main.c. */
+int cmd_help_words(const char *command, int argc, char **argv);
+
 void cmd_print_help(const struct cmd_help *help, FILE *out);
 
 /* Print "coffer: TEXT" on stderr; returns CMD_EXIT_FAILED. */
 int cmd_fail(const struct err *err);
 int cmd_failf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* What is worth a line on stderr although all went well; nothing when its code is 0. */
+void cmd_note(const struct err *note);
+
+/* Print and release it; NULL is an error. Texts that may be anything become JSON by json_text (json_get.h). Returns `status`,
+ * or CMD_EXIT_FAILED as cmd_finish_stdout does. */
+int cmd_print_json(json_t *o, int status);
 
 /* Whether progress may be shown: stderr is a terminal that can redraw a line. */
 bool cmd_progress_wanted(void);

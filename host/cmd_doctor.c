@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* coffer doctor: the facts of doctor.h, one line each, and the verdict. */
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "host/cmd.h"
 #include "host/doctor.h"
-#include "lib/fd.h"
+#include "host/json_get.h"
+#include "lib/text.h"
 
 struct doctor_options {
 	bool json, verdict, help;
@@ -36,23 +35,25 @@ static int print_json(const struct doctor_report *r)
 	json_t *checks = json_array();
 
 	for (size_t i = 0; i < r->nlines; i++)
-		json_array_append_new(checks, json_pack("{s:s s:s s:s}", "name", r->line[i].name, "level",
-							doctor_level_name(r->line[i].level), "text", r->line[i].text));
-	json_t *o = json_pack("{s:s s:s s:o}", "verdict", doctor_verdict_name(r->verdict), "text", r->text, "checks", checks);
-	_cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
+		json_array_append_new(checks, json_pack("{s:s s:s s:o}", "name", r->line[i].name, "level",
+							doctor_level_name(r->line[i].level), "text", json_text(r->line[i].text)));
+	return cmd_print_json(json_pack("{s:s s:o s:o}", "verdict", doctor_verdict_name(r->verdict), "text", json_text(r->text), "checks",
+					checks),
+			      r->verdict == DOCTOR_FULL ? 0 : 1);
+}
 
-	json_decref(o);
-	if (!text)
-		return cmd_failf("doctor: out of memory");
-	puts(text);
-	return 0;
+static void print_line(const char *name, const char *level, const char *text)
+{
+	printf("%-13s %-8s ", name, level);
+	text_print(stdout, text);
+	putchar('\n');
 }
 
 static void print_text(const struct doctor_report *r)
 {
 	for (size_t i = 0; i < r->nlines; i++)
-		printf("%-13s %-8s %s\n", r->line[i].name, doctor_level_name(r->line[i].level), r->line[i].text);
-	printf("%-13s %-8s %s\n", "verdict", doctor_verdict_name(r->verdict), r->text);
+		print_line(r->line[i].name, doctor_level_name(r->line[i].level), r->line[i].text);
+	print_line("verdict", doctor_verdict_name(r->verdict), r->text);
 }
 
 int cmd_doctor(int argc, char **argv)
@@ -71,15 +72,11 @@ int cmd_doctor(int argc, char **argv)
 	doctor_gather_kvm("", &facts);
 	doctor_gather_rest("", &facts);
 	doctor_judge(&facts, &report);
-	status = report.verdict == DOCTOR_FULL ? 0 : 1;
+	if (o.json)
+		return print_json(&report);
 	if (o.verdict)
 		puts(doctor_verdict_name(report.verdict));
-	else if (o.json) {
-		int r = print_json(&report);
-
-		if (r)
-			return r;
-	} else
+	else
 		print_text(&report);
-	return cmd_finish_stdout(status);
+	return cmd_finish_stdout(report.verdict == DOCTOR_FULL ? 0 : 1);
 }

@@ -115,13 +115,7 @@ static int print(const struct fork_options *o, char (*ids)[VMDIR_ID_MAX + 1])
 			json_array_append_new(list, json_string(ids[i]));
 		else
 			puts(ids[i]);
-	if (o->json) {
-		_cleanup_free_ char *text = json_dumps(list, JSON_INDENT(2));
-
-		json_decref(list);
-		puts(text ? text : "[]");
-	}
-	return cmd_finish_stdout(0);
+	return o->json ? cmd_print_json(list, 0) : cmd_finish_stdout(0);
 }
 
 static int make(const char *name, const struct fork_options *o, struct launch *l, const struct guardian *g,

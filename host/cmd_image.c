@@ -10,32 +10,10 @@
 
 #include "host/image_store.h"
 #include "host/signals.h"
-#include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 /* ---- shared ---- */
-
-void cmd_image_print_text(const char *s, FILE *out)
-{
-	_cleanup_free_ char *copy = strdup(s);
-
-	if (copy == NULL)
-		return;
-	err_make_printable(copy);
-	fputs(copy, out);
-}
-
-int cmd_image_print_json(json_t *o)
-{
-	char *text = o != NULL ? json_dumps(o, JSON_INDENT(2)) : NULL;
-
-	json_decref(o);
-	if (text == NULL)
-		return cmd_failf("image: a text is not UTF-8 and cannot be shown as JSON");
-	puts(text);
-	free(text);
-	return 0;
-}
 
 int cmd_image_watch_begin(struct cmd_image_watch *w, struct err *err)
 {
@@ -62,6 +40,13 @@ int cmd_image_hold(const char *name, struct image *image, struct err *err)
 	if (fd < 0)
 		image_finish(image);
 	return fd;
+}
+
+int cmd_image_check_name(const char *verb, const char *name)
+{
+	return strchr(name, '/') == NULL ?
+		       0 :
+		       cmd_failf("%s: '%s' is a path: wanted is a name of the store, see 'coffer image ls'", verb, TEXT_CUT(name));
 }
 
 /* ---- rm ---- */
@@ -134,9 +119,9 @@ static const struct cmd_help image_help = {
 		 "image import PATH --name NAME [OPTIONS]\n"
 		 "image ls [--json]\n"
 		 "image show NAME [--json]\n"
-		 "image tree\n"
+		 "image tree [--json]\n"
 		 "image diff A B [--json]\n"
-		 "image verify [NAME...]\n"
+		 "image verify [NAME...] [--json]\n"
 		 "image export NAME -o FILE|- [--format FORMAT]\n"
 		 "image pull URL [OPTIONS]\n"
 		 "image rm NAME...\n"
@@ -144,7 +129,7 @@ static const struct cmd_help image_help = {
 	.summary = "build, look at and remove root disk images",
 	.text = "Images are in $XDG_DATA_HOME/coffer/images, else, as root, in\n"
 		"/var/lib/coffer/images, else in ~/.local/share/coffer/images.\n"
-		"'coffer image VERB --help' says more about each.",
+		"'coffer image help VERB' says more about each.",
 	.options = image_table,
 	.examples = "coffer image build debian\ncoffer image ls",
 };
@@ -169,11 +154,13 @@ int cmd_image(int argc, char **argv)
 		return status;
 	if (first == argc)
 		return cmd_failf("image: wanted is one of: %s (see 'coffer image --help')", list_verbs(list, sizeof(list)));
+	if (strcmp(argv[first], "help") == 0)
+		return cmd_help_words("image", argc - first, argv + first);
 	for (size_t i = 0; i < ARRAY_SIZE(verbs); i++) {
 		if (strcmp(argv[first], verbs[i].name) != 0)
 			continue;
 		argv[first] = (char *)verbs[i].full; /* what errors begin with */
 		return verbs[i].run(argc - first, argv + first);
 	}
-	return cmd_failf("image: '%s' is none of: %s", argv[first], list_verbs(list, sizeof(list)));
+	return cmd_failf("image: '%s' is none of: %s", TEXT_CUT(argv[first]), list_verbs(list, sizeof(list)));
 }

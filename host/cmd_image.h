@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verbs of `coffer image`, each in its file, and what they share. */
 #pragma once
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -20,13 +19,11 @@ int cmd_image_export(int argc, char **argv);
 int cmd_image_pull(int argc, char **argv);
 int cmd_image_prune(int argc, char **argv);
 
-/* Text of a manifest or a file name, for a terminal. */
-void cmd_image_print_text(const char *s, FILE *out);
-/* Prints and releases it; NULL is an error. Returns the exit status. */
-int cmd_image_print_json(json_t *o);
-
 /* Resolve and lock an image (image_open): the descriptor, or -errno and *image is empty. */
 int cmd_image_hold(const char *name, struct image *image, struct err *err);
+
+/* For verbs that take no path: 0, or the exit status when it is one and that was said. */
+int cmd_image_check_name(const char *verb, const char *name);
 
 /* Something long: progress, and signals that end it. */
 struct cmd_image_watch {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `coffer image build`: the command line of image_build.h. */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "host/cmd_image.h"
 #include "host/ext4_write.h"
 #include "host/image_build.h"
-#include "host/signals.h"
 #include "lib/util.h"
 
 struct build_options {
@@ -46,9 +44,8 @@ int cmd_image_build(int argc, char **argv)
 	struct build_options o = { 0 };
 	struct err err = ERR_INIT, note = ERR_INIT;
 	struct image_store store;
-	struct progress progress;
-	sigset_t old;
-	int status, signals, r;
+	struct cmd_image_watch watch;
+	int status, r;
 	int first = cmd_parse(&build_help, &o, argc, argv, false, &status);
 
 	if (first < 0)
@@ -57,20 +54,17 @@ int cmd_image_build(int argc, char **argv)
 		return cmd_failf("image build: %s: wanted is one of: debian, DIR, TAR, -",
 				 argc == first ? "the source is missing" : "more than one source");
 	r = image_store_init(&store, NULL, &err);
+	if (r == 0)
+		r = cmd_image_watch_begin(&watch, &err);
 	if (r < 0)
 		return cmd_fail(&err);
-	signals = signals_open(&old, &err);
-	if (signals < 0)
-		return cmd_fail(&err);
-	progress_init(&progress, cmd_progress_wanted() ? STDERR_FILENO : -1, signals);
 	r = image_build(&store,
 			&(struct image_build_options){ .source = argv[first], .name = o.name, .size = o.size, .replace = o.replace,
 						       .root_owner = o.root_owner, .suite = o.suite, .mirror = o.mirror,
 						       .include = o.include, .cached = o.cached },
-			&progress, &note, &err);
-	signals_close(signals, &old);
-	if (note.code != 0)
-		fprintf(stderr, "coffer: %s\n", note.text);
+			&watch.progress, &note, &err);
+	cmd_image_watch_end(&watch);
+	cmd_note(&note);
 	if (r < 0) {
 		err_prefix(&err, "image build: ");
 		return cmd_fail(&err);

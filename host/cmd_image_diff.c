@@ -3,7 +3,7 @@
  * `coffer image diff`: the command line of image_diff.h.
  *
  * JSON is written as it comes, an array with an object a line, so that its size is no matter. A path that is not UTF-8
- * is shown with \xHH for the bytes that are not, and has all its bytes in hexadecimal as "path_hex".
+ * is escaped (lib/text.h), and has all its bytes in hexadecimal as "path_hex".
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,9 @@
 
 #include "host/cmd_image.h"
 #include "host/image_diff.h"
+#include "host/json_get.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 static const char *const kinds[] = {
@@ -59,7 +61,7 @@ static void print_line(const struct image_change *c)
 	else if (!S_ISDIR(c->kind == IMAGE_DIFF_REMOVED ? c->old_mode : c->new_mode))
 		snprintf(sizes, sizeof(sizes), "%" PRIu64, c->kind == IMAGE_DIFF_REMOVED ? c->old_size : c->new_size);
 	printf("%c  ", "AMD"[c->kind]);
-	cmd_image_print_text(c->path, stdout);
+	text_print(stdout, c->path);
 	if (*sizes != '\0' || *what != '\0')
 		printf("  %s%s%s", sizes, *sizes != '\0' && *what != '\0' ? "  " : "", what);
 	putchar('\n');
@@ -79,36 +81,31 @@ static const char *type_of(uint16_t mode)
 	}
 }
 
-/* Bytes above 0x7f as \xHH; and all of them in hexadecimal. */
-static int escape_path(json_t *o, const char *path)
+/* The path, and when it is not UTF-8 all its bytes in hexadecimal. */
+static int set_path(json_t *o, const char *path)
 {
 	size_t n = strlen(path);
-	_cleanup_free_ char *shown = malloc(4 * n + 1), *hex = malloc(2 * n + 1);
-	char *s = shown;
+	_cleanup_free_ char *hex = malloc(2 * n + 1);
 
-	if (shown == NULL || hex == NULL)
-		return -1;
-	for (size_t i = 0; i < n; i++) {
-		unsigned c = (unsigned char)path[i];
-
-		s += sprintf(s, c < 0x80 ? "%c" : "\\x%02x", c);
-		sprintf(hex + 2 * i, "%02x", c);
-	}
-	*s = hex[2 * n] = '\0';
-	return json_object_set_new(o, "path", json_string(shown)) < 0 ? -1 : json_object_set_new(o, "path_hex", json_string(hex));
+	if (hex == NULL || json_object_set_new(o, "path", json_text(path)) < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		sprintf(hex + 2 * i, "%02x", (unsigned char)path[i]);
+	hex[2 * n] = '\0';
+	return text_is_utf8(path) ? 0 : json_object_set_new(o, "path_hex", json_string(hex)) < 0 ? -ENOMEM : 0;
 }
 
 static int print_object(struct printer *p, const struct image_change *c)
 {
 	bool old = c->kind != IMAGE_DIFF_ADDED, new = c->kind != IMAGE_DIFF_REMOVED;
 	json_t *o = json_pack("{s:s, s:s}", "change", kinds[c->kind], "type", type_of(new ? c->new_mode : c->old_mode));
-	json_t *path = json_string(c->path), *list = json_array();
+	json_t *list = json_array();
 	char *text;
 
-	if (path != NULL)
-		json_object_set_new(o, "path", path);
-	else if (o == NULL || escape_path(o, c->path) < 0)
+	if (set_path(o, c->path) < 0) {
+		json_decref(o);
 		o = NULL;
+	}
 	if (o != NULL && old)
 		json_object_set_new(o, "old_size", json_integer((json_int_t)c->old_size));
 	if (o != NULL && new)

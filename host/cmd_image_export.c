@@ -7,6 +7,7 @@
 #include "host/cmd_image.h"
 #include "host/image_export.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 
 struct export_options {
 	bool help;
@@ -46,7 +47,7 @@ static int fail_format(const char *name)
 
 	for (const struct image_export_format *f = image_export_formats; f->name != NULL && n < sizeof(list); f++)
 		n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s", n > 0 ? ", " : "", f->name);
-	return cmd_failf("image export: --format '%s' is none of: %s", name, list);
+	return cmd_failf("image export: --format '%s' is none of: %s", TEXT_CUT(name), list);
 }
 
 static int export(const struct image_export_format *f, const char *name, const char *path)

@@ -67,8 +67,7 @@ int cmd_image_import(int argc, char **argv)
 							 .size = o.size, .replace = o.replace },
 			 &watch.progress, &note, &err);
 	cmd_image_watch_end(&watch);
-	if (note.code != 0)
-		fprintf(stderr, "coffer: %s\n", note.text);
+	cmd_note(&note);
 	if (r < 0) {
 		err_prefix(&err, "image import: ");
 		return cmd_fail(&err);

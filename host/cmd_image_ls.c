@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `coffer image ls|show|tree`: what is in the store. Texts of manifests are made printable. */
+/* `coffer image ls|show|tree`: what is in the store. Texts of manifests are escaped (lib/text.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,8 @@
 
 #include "host/cmd_image.h"
 #include "host/image_store.h"
+#include "host/json_get.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 struct list_options {
@@ -18,11 +20,6 @@ static const struct opt list_table[] = {
 	CMD_OPT_HELP(struct list_options),
 	OPT_END,
 };
-
-static uint64_t mib(uint64_t bytes)
-{
-	return (bytes + MIB(1) / 2) / MIB(1);
-}
 
 static void format_time(int64_t t, char *out, size_t len)
 {
@@ -43,7 +40,7 @@ static int read_store(const struct cmd_help *help, int argc, char **argv, struct
 	if (first < 0)
 		return -1;
 	if (first < argc)
-		*ret_status = cmd_failf("%s: '%s' is one argument too many", argv[0], argv[first]);
+		*ret_status = cmd_failf("%s: '%s' is one argument too many", argv[0], TEXT_CUT(argv[first]));
 	else if (image_store_init(&store, NULL, &err) < 0 ||
 		 image_store_list_total(&store, ret, ret_n, ret_total, &err) < 0)
 		*ret_status = cmd_fail(&err);
@@ -69,12 +66,12 @@ static json_t *entry_to_json(const struct image_entry *e)
 	char when[IMAGE_TIME_SIZE];
 
 	if (e->problem.code != 0)
-		return json_pack("{s:s, s:s}", "name", image->name, "error", e->problem.text);
+		return json_pack("{s:s, s:o}", "name", image->name, "error", json_text(e->problem.text));
 	image_time_format(image->created, when);
-	return json_pack("{s:s, s:s, s:s, s:I, s:i, s:I, s:I, s:s, s:s, s:s, s:s?}", "name", image->name, "path", image->path,
-			 "format", image_format_name(image->format), "size", (json_int_t)image->size, "layers",
-			 (int)image->nlayers, "disk", (json_int_t)e->disk, "shared", (json_int_t)e->shared, "id", image->id,
-			 "created", when, "source", image->source, "parent",
+	return json_pack("{s:s, s:o, s:s, s:I, s:i, s:I, s:I, s:s, s:s, s:s, s:s?}", "name", image->name, "path",
+			 json_text(image->path), "format", image_format_name(image->format), "size", (json_int_t)image->size,
+			 "layers", (int)image->nlayers, "disk", (json_int_t)e->disk, "shared", (json_int_t)e->shared, "id",
+			 image->id, "created", when, "source", image->source, "parent",
 			 e->parent != NULL ? e->parent->image.name : NULL);
 }
 
@@ -83,11 +80,8 @@ static int print_json(const struct image_entry *list, size_t n)
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < n; i++)
-		if (json_array_append_new(array, entry_to_json(&list[i])) < 0) {
-			json_decref(array);
-			return cmd_failf("image ls: '%s' cannot be shown as JSON", list[i].image.name);
-		}
-	return cmd_image_print_json(array);
+		json_array_append_new(array, entry_to_json(&list[i]));
+	return cmd_print_json(array, 0);
 }
 
 static void print_table(const struct image_entry *list, size_t n, uint64_t total)
@@ -96,27 +90,25 @@ static void print_table(const struct image_entry *list, size_t n, uint64_t total
 
 	for (size_t i = 0; i < n; i++)
 		width = MAX(width, (int)strlen(list[i].image.name));
-	if (n > 0)
-		printf("%-*s  %-8s  %6s  %9s  %9s  %9s  %-16s  %s\n", width, "NAME", "FORMAT", "LAYERS", "SIZE", "DISK", "SHARED",
-		       "CREATED", "SOURCE");
+	printf("%-*s  %-8s  %6s  %9s  %9s  %9s  %-16s  %s\n", width, "NAME", "FORMAT", "LAYERS", "SIZE", "DISK", "SHARED", "CREATED",
+	       "SOURCE");
 	for (size_t i = 0; i < n; i++) {
 		const struct image_entry *e = &list[i];
 		char when[32];
 
 		if (e->problem.code != 0) {
 			printf("%-*s  unusable: ", width, e->image.name);
-			cmd_image_print_text(e->problem.text, stdout);
+			text_print(stdout, e->problem.text);
 		} else {
 			format_time(e->image.created, when, sizeof(when));
-			printf("%-*s  %-8s  %6zu  %5" PRIu64 " MiB  %5" PRIu64 " MiB  %5" PRIu64 " MiB  %s  ", width, e->image.name,
-			       image_format_name(e->image.format), e->image.nlayers, mib(e->image.size), mib(e->disk),
-			       mib(e->shared), when);
-			cmd_image_print_text(e->image.source, stdout);
+			printf("%-*s  %-8s  %6zu  %9s  %9s  %9s  %s  ", width, e->image.name, image_format_name(e->image.format),
+			       e->image.nlayers, TEXT_SIZE(e->image.size), TEXT_SIZE(e->disk), TEXT_SIZE(e->shared), when);
+			text_print(stdout, e->image.source);
 		}
 		putchar('\n');
 	}
 	if (n > 1)
-		printf("%zu images take up %" PRIu64 " MiB\n", n, mib(total));
+		printf("%zu images take up %s\n", n, TEXT_SIZE(total));
 }
 
 int cmd_image_ls(int argc, char **argv)
@@ -129,49 +121,60 @@ int cmd_image_ls(int argc, char **argv)
 
 	if (read_store(&ls_help, argc, argv, &o, &list, &n, &total, &status) < 0)
 		return status;
-	status = 0;
 	if (o.json)
 		status = print_json(list, n);
 	else
 		print_table(list, n, total);
 	image_store_list_free(list, n);
-	return cmd_finish_stdout(status);
+	return o.json ? status : cmd_finish_stdout(0);
 }
 
 /* ---- tree ---- */
 
-static const struct opt tree_table[] = { CMD_OPT_HELP(struct list_options), OPT_END };
-
 static const struct cmd_help tree_help = {
-	.usage = "image tree",
+	.usage = "image tree [--json]",
 	.summary = "show which image is made on which",
 	.text = "An image stands below the one whose layers its own begin with. What it adds is the\n"
-		"size of the layers above these, and what was said when the last one was made.",
-	.options = tree_table,
-	.examples = "coffer image tree",
+		"size of the layers above these, and what was said when the last one was made. In\n"
+		"JSON \"images\" are those made on it.",
+	.options = list_table,
+	.examples = "coffer image tree\ncoffer image tree --json | jq -r '.. | .name? // empty'",
 };
+
+/* What an image has that its parent has not. */
+struct added {
+	size_t layers;
+	uint64_t bytes;
+	const char *message; /* of the last layer, or NULL */
+};
+
+static struct added added_by(const struct image_entry *e)
+{
+	size_t from = e->parent != NULL ? e->parent->image.nlayers : 0, n = e->image.nlayers;
+	struct added a = { .layers = n - from };
+
+	for (size_t k = from; k < n; k++)
+		a.bytes += e->image.layer[k].bytes;
+	if (from < n)
+		a.message = e->image.layer[n - 1].message;
+	return a;
+}
 
 static void print_node(const struct image_entry *e, int depth)
 {
-	const struct image *image = &e->image;
-	size_t from = e->parent != NULL ? e->parent->image.nlayers : 0;
-	uint64_t bytes = 0;
+	struct added a = added_by(e);
 
-	printf("%*s%s  ", 2 * depth, "", image->name);
+	printf("%*s%s  ", 2 * depth, "", e->image.name);
 	if (e->problem.code != 0) {
 		printf("unusable: ");
-		cmd_image_print_text(e->problem.text, stdout);
-		putchar('\n');
-		return;
-	}
-	for (size_t k = from; k < image->nlayers; k++)
-		bytes += image->layer[k].bytes;
-	printf("%s%zu layer%s, %.1f MiB", depth > 0 ? "+" : "", image->nlayers - from, image->nlayers - from == 1 ? "" : "s",
-	       (double)bytes / (double)MIB(1));
-	if (from < image->nlayers && image->layer[image->nlayers - 1].message != NULL) {
-		printf("  \"");
-		cmd_image_print_text(image->layer[image->nlayers - 1].message, stdout);
-		putchar('"');
+		text_print(stdout, e->problem.text);
+	} else {
+		printf("%s%zu layer%s, %s", depth > 0 ? "+" : "", a.layers, a.layers == 1 ? "" : "s", TEXT_SIZE(a.bytes));
+		if (a.message != NULL) {
+			printf("  \"");
+			text_print(stdout, a.message);
+			putchar('"');
+		}
 	}
 	putchar('\n');
 }
@@ -185,6 +188,26 @@ static void print_children(const struct image_entry *list, size_t n, const struc
 		}
 }
 
+static json_t *children_to_json(const struct image_entry *list, size_t n, const struct image_entry *parent)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < n; i++) {
+		const struct image_entry *e = &list[i];
+		struct added a = added_by(e);
+
+		if (e->parent != parent)
+			continue;
+		if (e->problem.code != 0)
+			json_array_append_new(array, json_pack("{s:s, s:o}", "name", e->image.name, "error", json_text(e->problem.text)));
+		else
+			json_array_append_new(array, json_pack("{s:s, s:I, s:I, s:s?, s:o}", "name", e->image.name, "added_layers",
+							       (json_int_t)a.layers, "added_bytes", (json_int_t)a.bytes, "message",
+							       a.message, "images", children_to_json(list, n, e)));
+	}
+	return array;
+}
+
 int cmd_image_tree(int argc, char **argv)
 {
 	struct list_options o = { 0 };
@@ -195,9 +218,14 @@ int cmd_image_tree(int argc, char **argv)
 
 	if (read_store(&tree_help, argc, argv, &o, &list, &n, &total, &status) < 0)
 		return status;
-	print_children(list, n, NULL, 0);
+	if (o.json)
+		status = cmd_print_json(children_to_json(list, n, NULL), 0);
+	else
+		print_children(list, n, NULL, 0);
+	if (!o.json && n == 0)
+		fprintf(stderr, "coffer: there are no images\n");
 	image_store_list_free(list, n);
-	return cmd_finish_stdout(0);
+	return o.json ? status : cmd_finish_stdout(0);
 }
 
 /* ---- show ---- */
@@ -213,7 +241,7 @@ static const struct cmd_help show_help = {
 static void print_fact(const char *name, const char *value)
 {
 	printf("%-8s  ", name);
-	cmd_image_print_text(value, stdout);
+	text_print(stdout, value);
 	putchar('\n');
 }
 
@@ -233,12 +261,12 @@ static void print_layer(const struct image_layer *l, size_t k)
 	printf("          sha256 %s\n", l->sha256);
 	if (l->url != NULL) {
 		printf("          ");
-		cmd_image_print_text(l->url, stdout);
+		text_print(stdout, l->url);
 		putchar('\n');
 	}
 	if (l->message != NULL) {
 		printf("          \"");
-		cmd_image_print_text(l->message, stdout);
+		text_print(stdout, l->message);
 		printf("\"\n");
 	}
 }
@@ -277,20 +305,20 @@ int cmd_image_show(int argc, char **argv)
 		return status;
 	if (argc - first != 1)
 		return cmd_failf("image show: %s", argc == first ? "the name is missing" : "one name at a time");
-	if (strchr(argv[first], '/') != NULL)
-		return cmd_failf("image show: '%s' is a path: wanted is a name of the store, see 'coffer image ls'", argv[first]);
+	status = cmd_image_check_name(argv[0], argv[first]);
+	if (status != 0)
+		return status;
 	if (image_store_init(&store, NULL, &err) < 0 || image_store_resolve(&store, argv[first], &image, &err) < 0)
 		return cmd_fail(&err);
-	status = 0;
 	if (o.json) {
 		json_t *j = image_to_json(&image);
 
-		if (j != NULL)
-			json_object_set_new(j, "path", json_string(image.path));
-		status = cmd_image_print_json(j);
+		json_object_set_new(j, "path", json_text(image.path));
+		status = cmd_print_json(j, 0);
 	} else {
 		print_image(&image);
+		status = cmd_finish_stdout(0);
 	}
 	image_finish(&image);
-	return cmd_finish_stdout(status);
+	return status;
 }

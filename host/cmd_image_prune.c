@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `coffer image prune`: the command line of image_prune.h. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "host/cmd_image.h"
 #include "host/image_prune.h"
-#include "lib/util.h"
+#include "lib/text.h"
 
 struct prune_options {
 	bool help, dry_run;
@@ -31,8 +30,8 @@ static void each(void *arg, const char *path, uint64_t bytes)
 	uint64_t *sum = arg;
 
 	*sum += bytes;
-	printf("%9.1f MiB  ", (double)bytes / (double)MIB(1));
-	cmd_image_print_text(path, stdout);
+	printf("%9s  ", TEXT_SIZE(bytes));
+	text_print(stdout, path);
 	putchar('\n');
 }
 
@@ -47,11 +46,11 @@ int cmd_image_prune(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (first < argc)
-		return cmd_failf("image prune: '%s' is one argument too many", argv[first]);
+		return cmd_failf("image prune: '%s' is one argument too many", TEXT_CUT(argv[first]));
 	r = image_store_init(&store, NULL, &err);
 	if (r == 0)
 		r = image_prune(&store, o.dry_run, each, &sum, &err);
-	printf("%.1f MiB %s\n", (double)sum / (double)MIB(1), o.dry_run ? "would be freed" : "freed");
+	printf("%s %s\n", TEXT_SIZE(sum), o.dry_run ? "would be freed" : "freed");
 	if (r < 0) {
 		err_prefix(&err, "image prune: ");
 		return cmd_fail(&err);

@@ -86,7 +86,8 @@ int cmd_image_pull(int argc, char **argv)
 		return cmd_fail(&err);
 	}
 	if (note.code != 0)
-		fprintf(stderr, "coffer: image pull: %s\n", note.text);
+		err_prefix(&note, "image pull: ");
+	cmd_note(&note);
 	printf("%s\n", name);
 	return cmd_finish_stdout(0);
 }

@@ -14,6 +14,7 @@
 
 #include "host/cmd_image.h"
 #include "host/image_store.h"
+#include "host/json_get.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -29,6 +30,8 @@ struct verify {
 	struct measured *v;
 	size_t n;
 	struct progress *p;
+	json_t *result; /* NULL: as text */
+	size_t images, damaged;
 };
 
 static const struct measured *find(const struct verify *v, const struct stat *st)
@@ -90,60 +93,92 @@ static int check_layer(struct verify *v, const struct image *image, size_t k, st
 	return 0;
 }
 
-/* All damage is told, not only the first. Only a signal ends it early. */
-static int verify_image(struct verify *v, const char *name, int *status, struct err *err)
+/* What was found of one image. */
+static void tell(struct verify *v, const char *name, size_t layers, size_t remote, json_t *errors)
 {
-	_cleanup_close_ int lock = -1;
-	size_t remote = 0, bad = 0;
+	bool sound = json_array_size(errors) == 0;
+
+	v->images++;
+	v->damaged += !sound;
+	if (v->result != NULL)
+		json_array_append_new(v->result, json_pack("{s:o, s:b, s:I, s:I, s:O}", "name", json_text(name), "sound", sound, "layers",
+							   (json_int_t)layers, "remote", (json_int_t)remote, "errors", errors));
+	else if (sound && remote > 0)
+		printf("%s: %zu layers are sound, %zu are remote\n", name, layers - remote, remote);
+	else if (sound)
+		printf("%s: sound\n", name);
+}
+
+/* In JSON the errors are in the result, else they are told at once. */
+static void add_error(struct verify *v, json_t *errors, const struct err *err)
+{
+	progress_end(v->p);
+	json_array_append_new(errors, json_text(err->text));
+	if (v->result == NULL)
+		cmd_fail(err);
+}
+
+/* An image that cannot even be opened. */
+static void tell_problem(struct verify *v, const char *name, const struct err *problem)
+{
+	json_t *errors = json_array();
+
+	add_error(v, errors, problem);
+	tell(v, name, 0, 0, errors);
+	json_decref(errors);
+}
+
+/* All damage is told, not only the first. Only a signal ends it early. */
+static int verify_image(struct verify *v, const char *name, struct err *err)
+{
 	struct image image;
+	_cleanup_close_ int lock = cmd_image_hold(name, &image, err);
+	json_t *errors;
+	size_t remote = 0;
+	int r = 0;
 
-	lock = cmd_image_hold(name, &image, err);
 	if (lock < 0)
-		return *status = cmd_fail(err), 0;
-	for (size_t k = 0; k < image.nlayers; k++) {
-		int r;
-
+		return tell_problem(v, name, err), 0;
+	errors = json_array();
+	for (size_t k = 0; k < image.nlayers && r != -EINTR; k++) {
 		*err = ERR_INIT;
 		if (image.layer[k].file == NULL) {
 			remote++;
 			continue;
 		}
 		r = check_layer(v, &image, k, err);
-		if (r == -EINTR) {
-			image_finish(&image);
-			return r;
-		}
-		if (r < 0) {
-			progress_end(v->p);
-			*status = cmd_fail(err);
-			bad++;
-		}
+		if (r < 0 && r != -EINTR)
+			add_error(v, errors, err);
 	}
 	progress_end(v->p);
-	if (bad == 0 && remote > 0)
-		printf("%s: %zu layers are sound, %zu are remote\n", name, image.nlayers - remote, remote);
-	else if (bad == 0)
-		printf("%s: sound\n", name);
+	if (r != -EINTR)
+		tell(v, name, image.nlayers, remote, errors);
+	json_decref(errors);
 	image_finish(&image);
-	return 0;
+	return r == -EINTR ? r : 0;
 }
 
 struct verify_options {
-	bool help;
+	bool help, json;
 };
 
-static const struct opt verify_table[] = { CMD_OPT_HELP(struct verify_options), OPT_END };
+static const struct opt verify_table[] = {
+	OPT_BOOL(struct verify_options, json, "json", 0, "print JSON, damage too"),
+	CMD_OPT_HELP(struct verify_options),
+	OPT_END,
+};
 
 static const struct cmd_help verify_help = {
-	.usage = "image verify [NAME...]",
+	.usage = "image verify [NAME...] [--json]",
 	.summary = "read the layers of images and check them",
 	.text = "All images when none is named. Each damaged layer is told, and the exit status is\n"
 		"then 125. Remote layers are checked when they are read, not here.",
 	.options = verify_table,
-	.examples = "coffer image verify\ncoffer image verify debian",
+	.examples = "coffer image verify\ncoffer image verify debian\n"
+		    "coffer image verify --json | jq -r '.[] | select(.sound | not) | .name'",
 };
 
-static int verify_all(struct verify *v, int *status, struct err *err)
+static int verify_all(struct verify *v, struct err *err)
 {
 	struct image_store store;
 	struct image_entry *list = NULL;
@@ -152,10 +187,12 @@ static int verify_all(struct verify *v, int *status, struct err *err)
 
 	if (r == 0)
 		r = image_store_list(&store, &list, &n, err);
-	if (r < 0)
-		return *status = cmd_fail(err), 0;
-	for (size_t i = 0; i < n && r == 0; i++)
-		r = verify_image(v, list[i].image.name, status, err);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		if (list[i].problem.code != 0)
+			tell_problem(v, list[i].image.name, &list[i].problem);
+		else
+			r = verify_image(v, list[i].image.name, err);
+	}
 	image_store_list_free(list, n);
 	return r;
 }
@@ -170,19 +207,28 @@ int cmd_image_verify(int argc, char **argv)
 
 	if (first < 0)
 		return status;
-	for (int i = first; i < argc; i++)
-		if (strchr(argv[i], '/') != NULL)
-			return cmd_failf("image verify: '%s' is a path: wanted are names of the store, see 'coffer image ls'", argv[i]);
+	for (int i = first; i < argc; i++) {
+		status = cmd_image_check_name(argv[0], argv[i]);
+		if (status != 0)
+			return status;
+	}
 	if (cmd_image_watch_begin(&watch, &err) < 0)
 		return cmd_fail(&err);
+	v.result = o.json ? json_array() : NULL;
 	progress_stage(&watch.progress, "reading the layers");
-	status = 0;
-	r = first == argc ? verify_all(&v, &status, &err) : 0;
+	r = first == argc ? verify_all(&v, &err) : 0;
 	for (int i = first; i < argc && r == 0; i++)
-		r = verify_image(&v, argv[i], &status, &err);
+		r = verify_image(&v, argv[i], &err);
 	cmd_image_watch_end(&watch);
 	free(v.v);
-	if (r < 0)
-		status = cmd_fail(&err);
+	if (r < 0) {
+		json_decref(v.result);
+		return cmd_fail(&err);
+	}
+	status = v.damaged > 0 ? CMD_EXIT_FAILED : 0;
+	if (o.json)
+		return cmd_print_json(v.result, status);
+	if (first == argc)
+		fprintf(stderr, "coffer: images checked: %zu, of them damaged: %zu\n", v.images, v.damaged);
 	return cmd_finish_stdout(status);
 }

@@ -2,8 +2,8 @@
 /*
  * coffer logs: what a VM's serial console said: console.log.1 (when it was rotated) and console.log.
  *
- * Trust: the console is the guest's. To a file or pipe its bytes go as they are; a terminal gets no control characters, which
- * could do things to it.
+ * Trust: the console is the guest's. To a file or pipe its bytes go as they are; a terminal gets them escaped
+ * (text.h), so that they do nothing to it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +17,10 @@
 #include "host/cmd.h"
 #include "host/vmdir.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
-enum { POLL_MS = 100, CHUNK = 64 * 1024 };
+enum { POLL_MS = 100, CHUNK = 16 * 1024 };
 
 #define CONSOLE_OLD VMDIR_CONSOLE ".1"
 
@@ -48,16 +49,17 @@ static const struct cmd_help help = {
 /* The rest of fd from its offset on. 0, or the exit status when stdout does not take it. */
 static int copy_rest(int fd, bool terminal)
 {
-	char buf[CHUNK];
+	char buf[CHUNK], shown[TEXT_ESCAPE * CHUNK + 4];
 	ssize_t n;
 
 	while ((n = fd_read_full(fd, buf, sizeof(buf))) > 0) {
-		/* A character that is cut may be the half of a control character: it waits for its other half. */
-		if (terminal && (unsigned char)buf[n - 1] == 0xc2 && lseek(fd, -1, SEEK_CUR) >= 0 && --n == 0)
+		/* What is not whole waits for the rest of it. */
+		size_t wait = terminal ? text_incomplete(buf, (size_t)n) : 0;
+
+		if (wait && lseek(fd, -(off_t)wait, SEEK_CUR) >= 0 && (n -= (ssize_t)wait) == 0)
 			return 0;
-		if (terminal)
-			err_make_bytes_printable(buf, (size_t)n, "\n\t\r");
-		int r = fd_write_full(STDOUT_FILENO, buf, (size_t)n);
+		size_t len = terminal ? text_escape(buf, (size_t)n, "\n\t\r", shown, sizeof(shown)) : (size_t)n;
+		int r = fd_write_full(STDOUT_FILENO, terminal ? shown : buf, len);
 
 		if (r < 0)
 			return r == -EPIPE ? CMD_EXIT_FAILED : cmd_failf("write to stdout: %s", strerror(-r));

@@ -6,8 +6,6 @@
  * use. So a snapshot is restored into a VM for the moment that it takes, and that one is packed.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +18,7 @@
 #include "host/restore_many.h"
 #include "host/signals.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 struct pack_options {
@@ -64,20 +63,15 @@ struct command {
 static int print(const struct pack_options *o, const struct pack *p)
 {
 	if (!o->json) {
-		printf("%s: %" PRIu64 " MiB changed in a layer of %" PRIu64 " MiB, %zu layers, frozen for %.1f ms\n", o->to, p->data >> 20,
-		       p->bytes >> 20, p->layers, (double)p->frozen_ns / 1e6);
+		printf("%s: %s changed in a layer of %s, %zu layers, frozen for %.1f ms\n", o->to, TEXT_SIZE(p->data), TEXT_SIZE(p->bytes),
+		       p->layers, (double)p->frozen_ns / 1e6);
 		return cmd_finish_stdout(0);
 	}
-	json_t *j = json_pack("{s:s s:s s:I s:I s:I s:I s:f s:f}", "name", o->to, "id", p->id, "layers", (json_int_t)p->layers, "size",
-			      (json_int_t)p->size, "data_bytes", (json_int_t)p->data, "layer_bytes", (json_int_t)p->bytes, "frozen_ms",
-			      (double)p->frozen_ns / 1e6, "pause_ms", (double)p->pause_ns / 1e6);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-
-	json_decref(j);
-	if (!text)
-		return cmd_failf("pack: out of memory");
-	puts(text);
-	return cmd_finish_stdout(0);
+	return cmd_print_json(json_pack("{s:s s:s s:I s:I s:I s:I s:f s:f}", "name", o->to, "id", p->id, "layers",
+					(json_int_t)p->layers, "size", (json_int_t)p->size, "data_bytes", (json_int_t)p->data,
+					"layer_bytes", (json_int_t)p->bytes, "frozen_ms", (double)p->frozen_ns / 1e6, "pause_ms",
+					(double)p->pause_ns / 1e6),
+			      0);
 }
 
 static int pack_id(struct command *c, const char *id, struct err *err)

@@ -26,6 +26,7 @@
 #include "host/signals.h"
 #include "host/sock.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { POOL_MAX = 1000, TICK_MS = 1000 };
@@ -122,7 +123,9 @@ static int become_ready(struct pool *p, struct slot *s, struct err *err)
 	s->state = SLOT_READY;
 	if (!p->announced && count(p, SLOT_READY) == p->n) {
 		p->announced = true;
-		printf("%zu ready for '%s'\n", p->n, p->src.snap.name);
+		printf("%zu ready for '", p->n);
+		text_print(stdout, p->src.snap.name);
+		printf("'\n");
 		fflush(stdout);
 	}
 	return 0;

@@ -6,7 +6,6 @@
  * one that hangs delays this command and nobody else.
  */
 #include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +13,10 @@
 
 #include "host/cmd.h"
 #include "host/control_client.h"
+#include "host/json_get.h"
 #include "host/vmdir.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { STATUS_MS = 1000 };
@@ -101,7 +102,7 @@ static void warn_unknown(const struct row *row, const char *path)
 {
 	if (!row->unknown || (row->why.code == -ENOENT && !strcmp(row->state, "starting")))
 		return;
-	fprintf(stderr, "coffer: VM '%s': %s (in %s): 'coffer kill %s' ends it\n", row->config.id, row->why.text, path, row->config.id);
+	cmd_failf("VM '%s': %s (in %s): 'coffer kill %s' ends it", row->config.id, row->why.text, path, row->config.id);
 }
 
 /* false when the VM has ended meanwhile. */
@@ -157,14 +158,18 @@ static void print_table(const struct rows *rows)
 		const struct row *r = &rows->row[i];
 
 		if (r->unknown) {
-			printf("%-*s  %-12s %4s %8s %7lluM %8s  %-12s %s\n", width, r->config.id, r->state, "?", "?",
-			       (unsigned long long)(r->used >> 20), "?", "?", "?");
+			printf("%-*s  %-12s %4s %8s %8s %8s  %-12s %s\n", width, r->config.id, r->state, "?", "?", TEXT_SIZE(r->used), "?",
+			       "?", "?");
 			continue;
 		}
-		printf("%-*s  %-12s %4llu %7lluM %7lluM ", width, r->config.id, r->state, (unsigned long long)r->config.cpus,
-		       (unsigned long long)(r->config.memory >> 20), (unsigned long long)(r->used >> 20));
+		printf("%-*s  %-12s %4llu %8s %8s ", width, r->config.id, r->state, (unsigned long long)r->config.cpus,
+		       TEXT_SIZE(r->config.memory), TEXT_SIZE(r->used));
 		print_age(r->config.created_ms);
-		printf("  %-12.24s %.60s\n", r->config.image, r->config.command);
+		printf("  ");
+		text_print_column(stdout, r->config.image, 12, 24);
+		putchar(' ');
+		text_print_column(stdout, r->config.command, 0, 60);
+		putchar('\n');
 	}
 }
 
@@ -176,9 +181,10 @@ static json_t *row_json(const struct row *r)
 			      (json_int_t)r->used, "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits);
 	json_t *more = r->unknown ? json_pack("{s:n s:n s:n s:n s:n s:n s:n}", "cpus", "memory", "created_ms", "image", "kernel",
 					      "command", "keep") :
-				    json_pack("{s:I s:I s:I s:s s:s s:s s:b}", "cpus", (json_int_t)c->cpus, "memory",
-					      (json_int_t)c->memory, "created_ms", (json_int_t)c->created_ms, "image", c->image,
-					      "kernel", c->kernel, "command", c->command, "keep", c->keep);
+				    json_pack("{s:I s:I s:I s:o s:o s:o s:b}", "cpus", (json_int_t)c->cpus, "memory",
+					      (json_int_t)c->memory, "created_ms", (json_int_t)c->created_ms, "image",
+					      json_text(c->image), "kernel", json_text(c->kernel), "command", json_text(c->command),
+					      "keep", c->keep);
 
 	json_object_update(o, more);
 	json_decref(more);
@@ -191,13 +197,7 @@ static int print_json(const struct rows *rows)
 
 	for (size_t i = 0; i < rows->n; i++)
 		json_array_append_new(list, row_json(&rows->row[i]));
-	_cleanup_free_ char *text = list ? json_dumps(list, JSON_INDENT(2)) : NULL;
-
-	json_decref(list);
-	if (!text)
-		return cmd_failf("ps: out of memory");
-	puts(text);
-	return 0;
+	return cmd_print_json(list, 0);
 }
 
 static int print(const struct ps_options *o, const struct rows *rows)
@@ -223,7 +223,7 @@ int cmd_ps(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (first < argc)
-		return cmd_failf("ps: takes no argument, not '%s'", argv[first]);
+		return cmd_failf("ps: takes no argument, not '%s'", TEXT_CUT(argv[first]));
 	if (o.quiet && o.json)
 		return cmd_failf("ps: either --quiet or --json");
 	/* What cannot be removed is worth a word, and no reason not to list what runs. */

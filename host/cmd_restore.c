@@ -2,7 +2,6 @@
 /* coffer restore: a VM out of a snapshot, which runs on its own. */
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 
 #include "host/cmd.h"
 #include "host/guardian.h"
+#include "host/json_get.h"
 #include "host/progress.h"
 #include "host/restore_many.h"
 #include "host/signals.h"
@@ -60,17 +60,12 @@ static int print(const struct launch *l, const struct restore_source *src, const
 	}
 	enum restore_mode mode = c->r.mode == RESTORE_AUTO ? restore_choose_mode(src) : c->r.mode;
 	double loaded = (double)(l->ready_ns - l->start_ns) / 1e6;
-	json_t *j = json_pack("{s:s s:s s:s s:s s:b s:f s:f}", "id", l->dir.id, "snapshot", src->snap.name,
+	json_t *j = json_pack("{s:s s:o s:s s:s s:b s:f s:f}", "id", l->dir.id, "snapshot", json_text(src->snap.name),
 			      "snapshot_id", src->snap.m.id,
 			      "mode", restore_mode_name(mode), "pool", l->foreign, "restored_ms", loaded, "ready_ms",
 			      l->configured_ns ? (double)(l->configured_ns - l->start_ns) / 1e6 : loaded);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
 
-	json_decref(j);
-	if (!text)
-		return cmd_failf("restore: out of memory");
-	puts(text);
-	return cmd_finish_stdout(0);
+	return cmd_print_json(j, 0);
 }
 
 static int restore(struct launch *l, struct restore_source *src, const struct restore_command *c,

@@ -107,17 +107,17 @@ struct run {
 	char id[VMDIR_ID_MAX + 1];
 };
 
-/* For people: the words joined, cut. */
+/* For people: the words joined, cut with a sign. */
 static void command_text(char *const *argv, char *out, size_t size)
 {
+	static const char dots[] = "...";
 	size_t n = 0;
 
 	out[0] = 0;
-	for (size_t i = 0; argv[i] && n < size - 1; i++)
+	for (size_t i = 0; argv[i] && n < size; i++)
 		n += (size_t)snprintf(out + n, size - n, "%s%s", i ? " " : "", argv[i]);
-	for (char *p = out; *p; p++)
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = ' ';
+	if (n >= size)
+		memcpy(out + size - sizeof(dots), dots, sizeof(dots));
 }
 
 /* What is run when no command is given. An image that cannot be used is told when the VM is started. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* coffer snapshot: takes one of a running VM. Its subcommands (ls, show, ...) are in cmd_snapshots.c. */
 #include <errno.h>
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +11,10 @@
 #include "host/cmd.h"
 #include "host/cmd_snapshots.h"
 #include "host/control_client.h"
+#include "host/json_get.h"
 #include "host/snapshot_take.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 #include "snapshot/ram.h"
 
@@ -49,7 +49,7 @@ static const struct cmd_help help = {
 		"usable when the VM, or the snapshot the VM was restored from, is removed; a diff\n"
 		"needs its parent.\n"
 		"\n"
-		"'coffer snapshot ls --help' and so on explain the others. A VM with such a name:\n"
+		"'coffer snapshot help ls' and so on explain the others. A VM with such a name:\n"
 		"'coffer snapshot -- ls'.",
 	.options = options,
 	.examples = "coffer snapshot work --to ready\n"
@@ -92,8 +92,9 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 	uint64_t memory = t->pages * 4096;
 
 	if (!o->json) {
-		printf("%s: %" PRIu64 " MiB of memory in %" PRIu64 " MiB, %" PRIu64 " MiB of disks, %.1f s, paused for %.1f ms",
-		       t->draft.name, memory >> 20, t->ram_bytes >> 20, t->disk_bytes >> 20, total_s, pause_ms);
+		text_print(stdout, t->draft.name);
+		printf(": %s of memory in %s, %s of disks, %.1f s, paused for %.1f ms", TEXT_SIZE(memory), TEXT_SIZE(t->ram_bytes),
+		       TEXT_SIZE(t->disk_bytes), total_s, pause_ms);
 		if (t->frozen_ns)
 			printf(", frozen for %.1f ms", frozen_ms);
 		putchar('\n');
@@ -102,19 +103,12 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 	char path[PATH_MAX + NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
-	json_t *j = json_pack("{s:s s:s s:s s:s s:f s:f s:f s:I s:I s:I s:I s:I}", "name", t->draft.name, "path", path,
-			      "id", t->m.id, "parent",
-			      t->m.parent_id, "pause_ms", pause_ms, "frozen_ms", frozen_ms, "total_ms", (double)t->total_ns / 1e6, "rounds",
-			      (json_int_t)t->rounds, "pages", (json_int_t)t->pages, "pages_in_pause",
-					(json_int_t)t->final_pages,
-			      "memory_bytes", (json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes);
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) : NULL;
-
-	json_decref(j);
-	if (!text)
-		return cmd_failf("snapshot: out of memory");
-	puts(text);
-	return cmd_finish_stdout(0);
+	return cmd_print_json(json_pack("{s:o s:o s:s s:s s:f s:f s:f s:I s:I s:I s:I s:I}", "name", json_text(t->draft.name), "path",
+					json_text(path), "id", t->m.id, "parent", t->m.parent_id, "pause_ms", pause_ms, "frozen_ms",
+					frozen_ms, "total_ms", (double)t->total_ns / 1e6, "rounds", (json_int_t)t->rounds, "pages",
+					(json_int_t)t->pages, "pages_in_pause", (json_int_t)t->final_pages, "memory_bytes",
+					(json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes),
+			      0);
 }
 
 static int end_vm(struct vm_handle *vm, struct err *err)
@@ -151,6 +145,8 @@ int cmd_snapshot(int argc, char **argv)
 	struct vm_handle vm;
 	int status, first = argc > 1 ? cmd_snapshots(argc, argv, &status) : 0;
 
+	if (!first && argc > 1 && !strcmp(argv[1], "help"))
+		return cmd_help_words("snapshot", argc - 1, argv + 1);
 	if (first)
 		return status;
 	first = cmd_parse(&help, &o, argc, argv, false, &status);

@@ -2,14 +2,13 @@
 /*
  * coffer snapshot ls, show, verify, flatten, rm: looking after what is stored.
  *
- * Trust: a manifest may be a stranger's, and `show` is how one looks at it: its texts are made printable, so that none can
- * hide another from the terminal. JSON has them as they are, escaped.
+ * Trust: a manifest may be a stranger's, and `show` is how one looks at it: its texts are escaped (lib/text.h), so that none
+ * can hide another from the terminal. JSON has them as they are.
  */
 #include "host/cmd_snapshots.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +18,12 @@
 #include <unistd.h>
 
 #include "host/cmd.h"
+#include "host/json_get.h"
 #include "host/progress.h"
 #include "host/restore.h"
 #include "host/snapshot_flatten.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 static uint64_t disk_bytes(const struct snapshot_manifest *m)
@@ -52,28 +53,27 @@ static void format_time(int64_t ms, char *out, size_t len)
 	strftime(out, len, "%Y-%m-%d %H:%M:%S", &tm);
 }
 
-/* What the manifest's reader lets be any text. */
-static void make_texts_printable(struct snapshot_manifest *m)
+static void escape(char **text)
 {
-	char *const texts[] = { m->version, m->parent_path, m->cmdline, m->cpu.vendor, m->kvm, m->image, m->kernel };
+	char *shown = text_escape_dup(*text);
 
-	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
-		err_make_printable(texts[i]);
-	for (size_t i = 0; i < m->ndisks; i++) {
-		err_make_printable(m->disk[i].path);
-		err_make_printable(m->disk[i].image);
-	}
+	if (shown == NULL)
+		return;
+	free(*text);
+	*text = shown;
 }
 
-static int print_object(json_t *j)
+/* What the manifest's reader lets be any text. */
+static void escape_texts(struct snapshot_manifest *m)
 {
-	_cleanup_free_ char *text = j ? json_dumps(j, JSON_INDENT(2)) : NULL;
+	char **const texts[] = { &m->version, &m->parent_path, &m->cmdline, &m->kvm, &m->image, &m->kernel };
 
-	json_decref(j);
-	if (!text)
-		return cmd_failf("snapshot: out of memory");
-	puts(text);
-	return cmd_finish_stdout(0);
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+		escape(texts[i]);
+	for (size_t i = 0; i < m->ndisks; i++) {
+		escape(&m->disk[i].path);
+		escape(&m->disk[i].image);
+	}
 }
 
 /* ---- ls ---- */
@@ -101,7 +101,7 @@ static json_t *summary(const struct snapshot *s)
 {
 	const struct snapshot_manifest *m = &s->m;
 
-	return json_pack("{s:s s:s s:s s:s s:I s:I s:I s:I s:I s:I s:s}", "name", s->name, "path", s->path, "id", m->id,
+	return json_pack("{s:o s:o s:s s:s s:I s:I s:I s:I s:I s:I s:s}", "name", json_text(s->name), "path", json_text(s->path), "id", m->id,
 			 "parent",
 			 m->parent_id, "created_ms", (json_int_t)m->created_ms, "cpus", (json_int_t)m->cpus, "memory",
 			 (json_int_t)m->memory, "ram_bytes", (json_int_t)ram_bytes(s), "disk_bytes",
@@ -111,8 +111,8 @@ static json_t *summary(const struct snapshot *s)
 
 static int ls_json(struct snapshot *s, const struct err *problem, void *arg)
 {
-	json_array_append_new(arg, problem ? json_pack("{s:s s:s s:s}", "name", s->name, "path", s->path, "error",
-						       problem->text) : summary(s));
+	json_array_append_new(arg, problem ? json_pack("{s:o s:o s:o}", "name", json_text(s->name), "path",
+						       json_text(s->path), "error", json_text(problem->text)) : summary(s));
 	return 0;
 }
 
@@ -121,16 +121,20 @@ static int ls_line(struct snapshot *s, const struct err *problem, void *arg)
 	char when[32];
 
 	(void)arg;
+	text_print_column(stdout, s->name, 24, 0);
+	printf("  ");
 	if (problem) {
-		printf("%-24s  %s\n", s->name, problem->text);
+		text_print(stdout, problem->text);
+		putchar('\n');
 		return 0;
 	}
-	make_texts_printable(&s->m);
-	format_time(s->m.created_ms, when, sizeof(when));
-	printf("%-24s  %-19s %4" PRIu64 " %7" PRIu64 "M %7" PRIu64 "M %7" PRIu64 "M  %-8s %-12.24s %.8s\n", s->name,
-	       when, s->m.cpus,
-	       s->m.memory >> 20, ram_bytes(s) >> 20, disk_bytes(&s->m) >> 20, s->m.level ? "zstd" : "none", s->m.image,
-			s->m.parent_id);
+	const struct snapshot_manifest *m = &s->m;
+
+	format_time(m->created_ms, when, sizeof(when));
+	printf("%-19s %4" PRIu64 " %8s %8s %8s  %-8s ", when, m->cpus, TEXT_SIZE(m->memory), TEXT_SIZE(ram_bytes(s)),
+	       TEXT_SIZE(disk_bytes(m)), m->level ? "zstd" : "none");
+	text_print_column(stdout, m->image, 12, 24);
+	printf(" %.8s\n", m->parent_id);
 	return 0;
 }
 
@@ -143,7 +147,7 @@ static int cmd_ls(int argc, char **argv)
 	if (first < 0)
 		return status;
 	if (first < argc)
-		return cmd_failf("snapshot ls: takes no argument, not '%s'", argv[first]);
+		return cmd_failf("snapshot ls: takes no argument, not '%s'", TEXT_CUT(argv[first]));
 	json_t *list = o.json ? json_array() : NULL;
 
 	if (!o.json)
@@ -154,7 +158,7 @@ static int cmd_ls(int argc, char **argv)
 		json_decref(list);
 		return cmd_fail(&err);
 	}
-	return o.json ? print_object(list) : cmd_finish_stdout(0);
+	return o.json ? cmd_print_json(list, 0) : cmd_finish_stdout(0);
 }
 
 /* ---- show, verify ---- */
@@ -178,7 +182,7 @@ static const struct cmd_help show_help = {
 
 static void show_disk(const struct snapshot_disk *d, size_t number)
 {
-	printf("disk %zu: %" PRIu64 " MiB", number, d->size >> 20);
+	printf("disk %zu: %s", number, TEXT_SIZE(d->size));
 	if (d->kind == SNAPSHOT_DISK_LAYERS)
 		printf(", %zu layers", d->nlayers);
 	if (*d->path)
@@ -187,7 +191,7 @@ static void show_disk(const struct snapshot_disk *d, size_t number)
 		       *d->image ? ")" : "");
 	putchar('\n');
 	for (size_t k = 0; k < d->nlayers; k++)
-		printf("  %s: %" PRIu64 " KiB\n", d->layer[k].file, d->layer[k].size >> 10);
+		printf("  %s: %s\n", d->layer[k].file, TEXT_SIZE(d->layer[k].size));
 }
 
 static int show(const struct snapshot *s)
@@ -196,14 +200,18 @@ static int show(const struct snapshot *s)
 	char when[32];
 
 	format_time(m->created_ms, when, sizeof(when));
-	printf("name: %s\npath: %s\nid: %s\n", s->name, s->path, m->id);
+	printf("name: ");
+	text_print(stdout, s->name);
+	printf("\npath: ");
+	text_print(stdout, s->path);
+	printf("\nid: %s\n", m->id);
 	if (m->parent_id[0])
 		printf("parent: %s %s\n", m->parent_id, m->parent_path);
 	printf("created: %s UTC, by coffer %s\n", when, m->version);
-	printf("machine: %" PRIu64 " processors, %" PRIu64 " MiB\n", m->cpus, m->memory >> 20);
-	printf("processor: %s family %u model %u stepping %u, %s\n", m->cpu.vendor, m->cpu.family, m->cpu.model,
+	printf("machine: %" PRIu64 " processors, %s\n", m->cpus, TEXT_SIZE(m->memory));
+	printf("processor: %s family %u model %u stepping %u, %s\n", TEXT_CUT(m->cpu.vendor), m->cpu.family, m->cpu.model,
 	       m->cpu.stepping, m->kvm);
-	printf("memory: %" PRIu64 " MiB stored, %s\n", ram_bytes(s) >> 20, m->level ? "zstd" : "not compressed");
+	printf("memory: %s stored, %s\n", TEXT_SIZE(ram_bytes(s)), m->level ? "zstd" : "not compressed");
 	printf("image: %s\nkernel: %s\ncommand line: %s\n", m->image, m->kernel, m->cmdline);
 	for (size_t i = 0; i < m->ndevices; i++)
 		printf("device: %s\n", m->device[i]);
@@ -226,7 +234,7 @@ static int cmd_show(int argc, char **argv)
 	if (snapshot_open(argv[first], &s, &err) < 0)
 		return cmd_fail(&err);
 	if (!o.json) {
-		make_texts_printable(&s.m);
+		escape_texts(&s.m);
 		status = show(&s);
 	} else {
 		_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
@@ -239,19 +247,22 @@ static int cmd_show(int argc, char **argv)
 }
 
 static const struct opt verify_table[] = {
+	OPT_BOOL(struct name_options, json, "json", 0, "print JSON, damage too"),
 	CMD_OPT_HELP(struct name_options),
 	OPT_END,
 };
 
 static const struct cmd_help verify_help = {
-	.usage = "snapshot verify NAME|DIR...",
+	.usage = "snapshot verify NAME|DIR... [--json]",
 	.summary = "read all of a snapshot and compare every checksum",
-	.text = "Its parents' memory is read too. Nothing is started.",
+	.text = "Its parents' memory is read too. Nothing is started. The exit status is 125 when one\n"
+		"is damaged.",
 	.options = verify_table,
 	.examples = "coffer snapshot verify ready",
 };
 
-static int verify_one(const char *name, struct progress *progress)
+/* `result` NULL: as text. */
+static int verify_one(const char *name, struct progress *progress, json_t *result)
 {
 	struct restore_source src;
 	struct err err = ERR_INIT;
@@ -262,9 +273,15 @@ static int verify_one(const char *name, struct progress *progress)
 		restore_source_close(&src);
 	}
 	progress_end(progress);
+	if (result) {
+		json_array_append_new(result, json_pack("{s:o s:b s:o*}", "name", json_text(name), "good", r >= 0, "error",
+							r < 0 ? json_text(err.text) : NULL));
+		return r < 0 ? CMD_EXIT_FAILED : 0;
+	}
 	if (r < 0)
 		return cmd_fail(&err);
-	printf("%s: good\n", name);
+	text_print(stdout, name);
+	printf(": good\n");
 	return 0;
 }
 
@@ -278,14 +295,16 @@ static int cmd_verify(int argc, char **argv)
 		return status;
 	if (first == argc)
 		return cmd_failf("snapshot verify: which one? 'coffer snapshot ls' lists them");
+	json_t *result = o.json ? json_array() : NULL;
+
 	progress_init(&progress, cmd_progress_wanted() ? STDERR_FILENO : -1, -1);
 	status = 0;
 	for (int i = first; i < argc; i++) {
-		int s = verify_one(argv[i], &progress);
+		int s = verify_one(argv[i], &progress, result);
 
 		status = s ? s : status;
 	}
-	return cmd_finish_stdout(status);
+	return o.json ? cmd_print_json(result, status) : cmd_finish_stdout(status);
 }
 
 /* ---- flatten ---- */

@@ -14,6 +14,7 @@
 #include "host/file.h"
 #include "lib/fd.h"
 #include "lib/tar_extract.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 /* Where it goes: in a directory, under a name. */
@@ -103,7 +104,7 @@ static int choose_target(const char *source, const char *given, bool source_is_d
 	bool slash = n > 1 && n < sizeof(path) && path[n - 1] == '/';
 
 	if (n == 0 || n >= sizeof(path))
-		return err_set(err, -ENAMETOOLONG, "'%.80s': no usable path", given);
+		return err_set(err, -ENAMETOOLONG, "'%s': no usable path", TEXT_CUT(given));
 	while (n > 1 && path[n - 1] == '/')
 		path[--n] = 0;
 	if (stat(path, &st) < 0) {

@@ -13,6 +13,7 @@
 #include "host/term.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 /* ---- the request ---- */
@@ -27,7 +28,7 @@ static int check_env_name(const char *entry, struct err *err)
 {
 	if (*entry && *entry != '=')
 		return 0;
-	return err_set(err, -EINVAL, "--env: '%.60s' is not NAME=VALUE", entry);
+	return err_set(err, -EINVAL, "--env: '%s' is not NAME=VALUE", TEXT_CUT(entry));
 }
 
 static int put_env_entry(FILE *f, const char *entry, unsigned *n, struct err *err)

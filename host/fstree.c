@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { CHUNK_SIZE = 256 << 10, BUCKETS_FIRST = 1 << 12 };
@@ -184,7 +185,7 @@ static int next_component(const char **path, const char **ret_name, struct err *
 		if (n == 1 && **ret_name == '.')
 			continue;
 		if (n == 2 && memcmp(*ret_name, "..", 2) == 0)
-			return err_set(err, -EINVAL, "'%.200s' leads out of the archive (\"..\")", whole);
+			return err_set(err, -EINVAL, "'%s' leads out of the archive (\"..\")", TEXT_CUT(whole));
 		if (n > FSTREE_NAME_MAX)
 			return err_set(err, -EINVAL, "'%.200s...' has a name of %zu bytes; %d are possible", whole, n,
 				       FSTREE_NAME_MAX);
@@ -217,10 +218,10 @@ static int walk(struct fstree *t, const char *path, bool make, struct fstree_ino
 				return err_set(err, -EFBIG, "more than %d files", FSTREE_INODES_MAX);
 			inode = new_inode(t, S_IFDIR | 0755);
 			if (inode == NULL || new_dirent(t, dir, name, (size_t)len, inode) < 0)
-				return err_set(err, -ENOMEM, "'%.200s': no memory", path);
+				return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(path));
 		}
 		if (!S_ISDIR(inode->mode))
-			return err_set(err, -EINVAL, "'%.200s' leads through '%.*s', which is %s", path, len, name,
+			return err_set(err, -EINVAL, "'%s' leads through '%.*s', which is %s", TEXT_CUT(path), len, name,
 				       S_ISLNK(inode->mode) ? "a symbolic link" : "no directory");
 		dir = inode;
 		name = next;
@@ -277,7 +278,7 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 	int r;
 
 	if (S_ISLNK(like->mode) && (*like->target == '\0' || strlen(like->target) >= FSTREE_PATH_MAX))
-		return err_set(err, -EINVAL, "'%.200s' is a symbolic link to a path of %zu bytes", path, strlen(like->target));
+		return err_set(err, -EINVAL, "'%s' is a symbolic link to a path of %zu bytes", TEXT_CUT(path), strlen(like->target));
 	r = walk(t, path, true, &dir, &name, &len, err);
 	if (r < 0)
 		return r;
@@ -285,7 +286,7 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 	inode = len == 0 ? t->root : d == NULL ? NULL : d->inode;
 	if (inode != NULL && S_ISDIR(inode->mode) != S_ISDIR(like->mode)) {
 		if (len == 0 || (S_ISDIR(inode->mode) && inode->dir.first != NULL))
-			return err_set(err, -EINVAL, "'%.200s' would replace a directory that has contents", path);
+			return err_set(err, -EINVAL, "'%s' would replace a directory that has contents", TEXT_CUT(path));
 	}
 	if (inode == NULL || !S_ISDIR(inode->mode) || !S_ISDIR(like->mode)) {
 		struct fstree_inode *old = inode;
@@ -294,10 +295,10 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 			return err_set(err, -EFBIG, "more than %d files", FSTREE_INODES_MAX);
 		inode = new_inode(t, like->mode);
 		if (inode == NULL)
-			return err_set(err, -ENOMEM, "'%.200s': no memory", path);
+			return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(path));
 		if (old == NULL || d == NULL) {
 			if (new_dirent(t, dir, name, len, inode) < 0)
-				return err_set(err, -ENOMEM, "'%.200s': no memory", path);
+				return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(path));
 		} else { /* the entry stays in its place and names another inode */
 			old->nlink--;
 			inode->nlink = 1;
@@ -310,7 +311,7 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 	if (d != NULL)
 		d->layer = t->layer;
 	if (set_attributes(t, inode, like) < 0)
-		return err_set(err, -ENOMEM, "'%.200s': no memory", path);
+		return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(path));
 	if (ret != NULL)
 		*ret = inode;
 	return 0;
@@ -327,28 +328,28 @@ int fstree_add_link(struct fstree *t, const char *path, const char *target, stru
 	r = walk(t, target, false, &dir, &name, &len, err);
 	d = r < 0 || len == 0 ? NULL : find(t, dir, name, len);
 	if (r == -ENOENT || (r == 0 && len != 0 && d == NULL))
-		return err_set(err, -EINVAL, "'%.200s' is a hard link to '%.200s', which has not come before it", path, target);
+		return err_set(err, -EINVAL, "'%s' is a hard link to '%s', which has not come before it", TEXT_CUT(path), TEXT_CUT(target));
 	if (r < 0)
-		return err_prefix(err, "hard link '%.100s': ", path), r;
+		return err_prefix(err, "hard link '%s': ", TEXT_CUT(path)), r;
 	if (d == NULL || S_ISDIR(d->inode->mode))
-		return err_set(err, -EINVAL, "'%.200s' is a hard link to the directory '%.200s'", path, target);
+		return err_set(err, -EINVAL, "'%s' is a hard link to the directory '%s'", TEXT_CUT(path), TEXT_CUT(target));
 	inode = d->inode;
 	if (inode->nlink >= FSTREE_LINKS_MAX)
-		return err_set(err, -EMLINK, "'%.200s': more than %d hard links to one file", path, FSTREE_LINKS_MAX);
+		return err_set(err, -EMLINK, "'%s': more than %d hard links to one file", TEXT_CUT(path), FSTREE_LINKS_MAX);
 
 	r = walk(t, path, true, &dir, &name, &len, err);
 	if (r < 0)
 		return r;
 	d = len == 0 ? NULL : find(t, dir, name, len);
 	if (len == 0 || (d != NULL && S_ISDIR(d->inode->mode)))
-		return err_set(err, -EINVAL, "'%.200s' would replace a directory by a hard link", path);
+		return err_set(err, -EINVAL, "'%s' would replace a directory by a hard link", TEXT_CUT(path));
 	if (d != NULL) {
 		d->inode->nlink--;
 		inode->nlink++;
 		d->inode = inode;
 		d->layer = t->layer;
 	} else if (new_dirent(t, dir, name, len, inode) < 0) {
-		return err_set(err, -ENOMEM, "'%.200s': no memory", path);
+		return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(path));
 	}
 	return 0;
 }
@@ -466,7 +467,7 @@ int fstree_resolve(const struct fstree *t, const char *path, char ret[FSTREE_PAT
 			continue;
 		}
 		if (used + n + 2 > sizeof(done))
-			return err_set(err, -ENAMETOOLONG, "'%.200s': the path is longer than %d bytes when its links are followed", path,
+			return err_set(err, -ENAMETOOLONG, "'%s': the path is longer than %d bytes when its links are followed", TEXT_CUT(path),
 				       FSTREE_PATH_MAX - 1);
 		d = dir == NULL || n > FSTREE_NAME_MAX ? NULL : find(t, dir, todo + at, n);
 		/* Links on the way are followed, the last component is what is named. */
@@ -474,11 +475,11 @@ int fstree_resolve(const struct fstree *t, const char *path, char ret[FSTREE_PAT
 			char rest[FSTREE_PATH_MAX];
 
 			if (++followed > LINKS_FOLLOWED_MAX)
-				return err_set(err, -ELOOP, "'%.200s' leads through more than %d symbolic links", path, LINKS_FOLLOWED_MAX);
+				return err_set(err, -ELOOP, "'%s' leads through more than %d symbolic links", TEXT_CUT(path), LINKS_FOLLOWED_MAX);
 			if ((size_t)snprintf(rest, sizeof(rest), "%s", todo + at + n) >= sizeof(rest) ||
 			    strlen(d->inode->target) + strlen(rest) + 1 > sizeof(todo))
-				return err_set(err, -ENAMETOOLONG, "'%.200s': the path is longer than %d bytes when its links are followed",
-					       path, FSTREE_PATH_MAX - 1);
+				return err_set(err, -ENAMETOOLONG, "'%s': the path is longer than %d bytes when its links are followed",
+					       TEXT_CUT(path), FSTREE_PATH_MAX - 1);
 			if (d->inode->target[0] == '/') {
 				used = 0;
 				done[0] = '\0';
@@ -514,16 +515,16 @@ int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *n
 			total += strlen(x->name) + x->size;
 	}
 	if (*name == '\0' || strlen(name) > FSTREE_NAME_MAX || total > FSTREE_XATTRS_MAX)
-		return err_set(err, -E2BIG, "attribute '%.80s': more than %d bytes of attributes on one file", name,
+		return err_set(err, -E2BIG, "attribute '%s': more than %d bytes of attributes on one file", TEXT_CUT(name),
 			       FSTREE_XATTRS_MAX);
 	copy = allocate(t, size);
 	x = old != NULL ? old : allocate(t, sizeof(*x));
 	if (x == NULL || copy == NULL)
-		return err_set(err, -ENOMEM, "attribute '%.80s': no memory", name);
+		return err_set(err, -ENOMEM, "attribute '%s': no memory", TEXT_CUT(name));
 	if (old == NULL) {
 		x->name = copy_string(t, name);
 		if (x->name == NULL)
-			return err_set(err, -ENOMEM, "attribute '%.80s': no memory", name);
+			return err_set(err, -ENOMEM, "attribute '%s': no memory", TEXT_CUT(name));
 		x->next = inode->xattrs;
 		inode->xattrs = x;
 	}

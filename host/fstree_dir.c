@@ -22,6 +22,7 @@
 
 #include "host/fstree_source.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 
 enum { LINK_BUCKETS = 4096 };
 
@@ -73,7 +74,7 @@ static int read_xattrs(struct dir_source *s, int dir, const char *name, struct f
 	snprintf(path, sizeof(s->xattr_path), "/proc/self/fd/%d/%s", dir, name);
 	n = llistxattr(path, names, sizeof(s->xattr_names));
 	if (n < 0)
-		return errno == ERANGE ? err_set(err, -E2BIG, "'%.200s' has too many attributes", s->path) : 0;
+		return errno == ERANGE ? err_set(err, -E2BIG, "'%s' has too many attributes", TEXT_CUT(s->path)) : 0;
 	for (const char *x = names; x < names + n; x += strlen(x) + 1) {
 		ssize_t size;
 		int r;
@@ -82,7 +83,7 @@ static int read_xattrs(struct dir_source *s, int dir, const char *name, struct f
 			continue;
 		size = lgetxattr(path, x, s->xattr_value, sizeof(s->xattr_value));
 		if (size < 0)
-			return err_errno(err, -errno, "attribute '%.80s' of '%.200s'", x, s->path);
+			return err_errno(err, -errno, "attribute '%s' of '%s'", TEXT_CUT(x), TEXT_CUT(s->path));
 		r = fstree_set_xattr(s->tree, inode, x, s->xattr_value, (size_t)size, err);
 		if (r < 0)
 			return r;
@@ -100,7 +101,7 @@ static int read_member(struct dir_source *s, int dir, const char *name, size_t p
 	int r = 0;
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : err_errno(err, -errno, "stat '%.200s'", s->path);
+		return errno == ENOENT ? 0 : err_errno(err, -errno, "stat '%s'", TEXT_CUT(s->path));
 	like.mode = st.st_mode;
 	like.uid = st.st_uid;
 	like.gid = st.st_gid;
@@ -120,7 +121,7 @@ static int read_member(struct dir_source *s, int dir, const char *name, size_t p
 	case S_IFLNK:
 		r = read_link(dir, name, s->target);
 		if (r < 0)
-			return err_errno(err, r, "read the link '%.200s'", s->path);
+			return err_errno(err, r, "read the link '%s'", TEXT_CUT(s->path));
 		like.target = s->target;
 		break;
 	case S_IFCHR:
@@ -141,7 +142,7 @@ static int read_member(struct dir_source *s, int dir, const char *name, size_t p
 		struct linked *l = malloc(sizeof(*l) + len);
 
 		if (l == NULL)
-			return err_set(err, -ENOMEM, "'%.200s': no memory", s->path);
+			return err_set(err, -ENOMEM, "'%s': no memory", TEXT_CUT(s->path));
 		*l = (struct linked){ .dev = st.st_dev, .ino = st.st_ino };
 		memcpy(l->path, s->path, len);
 		*seen = l;
@@ -150,7 +151,7 @@ static int read_member(struct dir_source *s, int dir, const char *name, size_t p
 		int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 		if (fd < 0)
-			return err_errno(err, -errno, "open '%.200s'", s->path);
+			return err_errno(err, -errno, "open '%s'", TEXT_CUT(s->path));
 		r = read_dir(s, fd, path_len, depth + 1, err);
 	}
 	return r;
@@ -169,7 +170,7 @@ static int read_dir(struct dir_source *s, int fd, size_t path_len, unsigned dept
 		return err_set(err, -ELOOP, "'%.200s...' is more than %d directories deep", s->path, FSTREE_SOURCE_DEPTH_MAX);
 	n = scandirat(dir, ".", &names, NULL, alphasort);
 	if (n < 0)
-		return err_errno(err, -errno, "read the directory '%.200s'", path_len > 0 ? s->path : ".");
+		return err_errno(err, -errno, "read the directory '%s'", TEXT_CUT(path_len > 0 ? s->path : "."));
 	for (int i = 0; i < n; i++) {
 		const char *name = names[i]->d_name;
 		size_t len = strlen(name), slash = path_len > 0;
@@ -243,12 +244,12 @@ int fstree_source_open(const struct fstree_source *s, const struct fstree_inode 
 	}
 	fd = (int)syscall(SYS_openat2, s->fd, inode->file.path, &how, sizeof(how));
 	if (fd < 0)
-		return err_errno(err, -errno, "open '%.200s'", inode->file.path);
+		return err_errno(err, -errno, "open '%s'", TEXT_CUT(inode->file.path));
 	if (fstat(fd, &st) < 0)
-		return err_errno(err, -errno, "stat '%.200s'", inode->file.path);
+		return err_errno(err, -errno, "stat '%s'", TEXT_CUT(inode->file.path));
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != inode->size)
-		return err_set(err, -ESTALE, "'%.200s' changed while it was being read: stop what writes there and repeat",
-			       inode->file.path);
+		return err_set(err, -ESTALE, "'%s' changed while it was being read: stop what writes there and repeat",
+			       TEXT_CUT(inode->file.path));
 	*ret_fd = TAKE_FD(fd);
 	*ret_offset = 0;
 	*ret_owned = true;

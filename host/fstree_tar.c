@@ -15,6 +15,7 @@
 #include "host/fstree_source.h"
 #include "lib/fd.h"
 #include "lib/tar.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { XATTRS_PENDING = 32, BUFFER_SIZE = 256 << 10 };
@@ -48,7 +49,7 @@ static int add(struct tar_source *s, const struct tar_entry *e, struct fstree_in
 	for (size_t i = 0; r == 0 && i < s->nxattrs; i++) {
 		r = fstree_set_xattr(s->tree, inode, s->xattr[i].name, s->xattr[i].value, s->xattr[i].size, err);
 		if (r < 0)
-			err_prefix(err, "'%.100s': ", e->name);
+			err_prefix(err, "'%s': ", TEXT_CUT(e->name));
 	}
 	s->nxattrs = 0;
 	return r;
@@ -62,7 +63,7 @@ static int on_entry(void *arg, const struct tar_entry *e, struct err *err)
 	switch (e->type) {
 	case TAR_FILE:
 		if (e->size > s->file_size || s->position > s->file_size - e->size)
-			return err_set(err, -EINVAL, "'%.200s' has %llu bytes, more than the archive: it is cut off", e->name,
+			return err_set(err, -EINVAL, "'%s' has %llu bytes, more than the archive: it is cut off", TEXT_CUT(e->name),
 				       (unsigned long long)e->size);
 		like.mode = S_IFREG;
 		like.size = e->size;
@@ -113,7 +114,7 @@ static int on_xattr(void *arg, const char *name, const void *value, size_t n, st
 	if (!fstree_xattr_is_kept(name))
 		return 0;
 	if (s->nxattrs == XATTRS_PENDING || n > sizeof(s->xattr[0].value) || strlen(name) > FSTREE_NAME_MAX)
-		return err_set(err, -E2BIG, "attribute '%.80s': too many attributes, or too long", name);
+		return err_set(err, -E2BIG, "attribute '%s': too many attributes, or too long", TEXT_CUT(name));
 	snprintf(s->xattr[s->nxattrs].name, sizeof(s->xattr[0].name), "%s", name);
 	memcpy(s->xattr[s->nxattrs].value, value, n);
 	s->xattr[s->nxattrs++].size = n;

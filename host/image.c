@@ -19,8 +19,10 @@
 
 #include "host/file.h"
 #include "host/image_store.h"
+#include "host/json_get.h"
 #include "lib/fd.h"
 #include "lib/le.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { SECTOR = 512 };
@@ -56,15 +58,8 @@ int image_name_check(const char *name, struct err *err)
 	if (n >= 1 && n <= IMAGE_NAME_MAX && strchr(letters, name[0]) != NULL &&
 	    name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-")] == '\0')
 		return 0;
-	return err_set(err, -EINVAL, "'%.80s' is no name for an image: 1 to %d of a-z 0-9 . _ -, beginning with a letter or digit",
-		       name, IMAGE_NAME_MAX);
-}
-
-static void free_strings(char **v)
-{
-	for (char **s = v; s != NULL && *s != NULL; s++)
-		free(*s);
-	free(v);
+	return err_set(err, -EINVAL, "'%s' is no name for an image: 1 to %d of a-z 0-9 . _ -, beginning with a letter or digit",
+		       TEXT_CUT(name), IMAGE_NAME_MAX);
 }
 
 void image_layer_finish(struct image_layer *layer)
@@ -81,8 +76,8 @@ void image_finish(struct image *image)
 		return;
 	free(image->user);
 	free(image->cwd);
-	free_strings(image->env);
-	free_strings(image->cmd);
+	json_strings_free(image->env);
+	json_strings_free(image->cmd);
 	for (size_t k = 0; k < image->nlayers; k++)
 		image_layer_finish(&image->layer[k]);
 	free(image->layer);
@@ -167,6 +162,15 @@ static int check_layers(const struct image *image, struct err *err)
 	return 0;
 }
 
+int image_missing(const char *name, struct err *err)
+{
+	bool file = access(name, F_OK) == 0;
+
+	return err_set(err, -ENOENT,
+		       "there is no image '%s'%s%s%s: 'coffer image ls' lists them; 'coffer image build', 'import' or 'pull' makes one",
+		       name, file ? " (but a file './" : "", file ? name : "", file ? "')" : "");
+}
+
 static int resolve_name(const struct image_store *s, const char *name, struct image *image, struct err *err)
 {
 	char path[PATH_MAX];
@@ -183,10 +187,8 @@ static int resolve_name(const struct image_store *s, const char *name, struct im
 	if (r == -ENOENT && access(path, F_OK) == 0)
 		return err_set(err, r, "image '%s' is damaged, it has no " IMAGE_MANIFEST ": 'coffer image rm %s' and make it again", name,
 			       name);
-	if (r == -ENOENT && access(name, F_OK) == 0)
-		return err_set(err, r, "there is no image '%s'; for the file of that name write './%s'", name, name);
 	if (r == -ENOENT)
-		return err_set(err, r, "there is no image '%s': see 'coffer image ls', or make it with 'coffer image build'", name);
+		return image_missing(name, err);
 	if (r == 0)
 		r = image_manifest_parse((const char *)text, len, image, err);
 	if (r == 0) {

@@ -88,5 +88,8 @@ enum { IMAGE_SNIFF = 2048 };
 enum image_format image_format_sniff(const uint8_t *block);
 const char *image_format_name(enum image_format format); /* "ext4", ...; "raw" when unknown */
 
+/* -ENOENT, with the line that every command has for it. */
+int image_missing(const char *name, struct err *err);
+
 /* [a-z0-9][a-z0-9._-]{0,63}: 0 or -EINVAL with a text. */
 int image_name_check(const char *name, struct err *err);

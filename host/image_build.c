@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +27,7 @@
 #include "host/image_debian.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { WAIT_MS = 200 };
@@ -257,19 +257,16 @@ static int check_options(const struct image_build_options *o, struct err *err)
 	} debian_only[] = {
 		{ "suite", o->suite != NULL }, { "mirror", o->mirror != NULL }, { "include", o->include.n > 0 }, { "cached", o->cached },
 	};
-	json_t *text;
 
 	if (strcmp(o->source, IMAGE_DEBIAN) == 0)
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(debian_only); i++)
 		if (debian_only[i].given)
-			return err_set(err, -EINVAL, "--%s is for the source 'debian' only, not for '%.200s'", debian_only[i].name,
-				       o->source);
-	text = json_string(o->source); /* the manifest has it */
-	if (text == NULL)
-		return err_set(err, -EINVAL, "the path of the source, '%.200s', is not UTF-8: rename it, or pass a tar to stdin",
-			       o->source);
-	json_decref(text);
+			return err_set(err, -EINVAL, "--%s is for the source 'debian' only, not for '%s'", debian_only[i].name,
+				       TEXT_CUT(o->source));
+	if (!text_is_utf8(o->source)) /* the manifest has it */
+		return err_set(err, -EINVAL, "the path of the source, '%s', is not UTF-8: rename it, or pass a tar to stdin",
+			       TEXT_CUT(o->source));
 	return 0;
 }
 

@@ -26,6 +26,7 @@
 #include "host/sha256.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { ARGUMENTS_MAX = 64, APT_OPTIONS_MAX = 24, INCLUDE_MAX = 4096, APT_CONFIG_MAX = 512 << 10 };
@@ -47,7 +48,7 @@ static int check_word(const char *what, const char *s, const char *more, struct 
 
 	for (const char *p = s; *p != '\0'; p++)
 		if (strchr(letters, *p) == NULL && (p == s || strchr(more, *p) == NULL))
-			return err_set(err, -EINVAL, "%s '%.80s': the character '%c' cannot be in it", what, s, *p);
+			return err_set(err, -EINVAL, "%s '%s': the character '%c' cannot be in it", what, TEXT_CUT(s), *p);
 	return *s == '\0' ? err_set(err, -EINVAL, "%s is empty", what) : 0;
 }
 
@@ -71,7 +72,7 @@ static int fill_recipe(const struct image_build_options *o, struct recipe *r, st
 	if (o->mirror != NULL) {
 		if (strstr(o->mirror, "://") == NULL || strpbrk(o->mirror, " \t\n[]") != NULL ||
 		    snprintf(r->sources, sizeof(r->sources), "deb %s %s main\n", o->mirror, r->suite) >= (int)sizeof(r->sources))
-			return err_set(err, -EINVAL, "mirror '%.200s': not a URL such as http://deb.debian.org/debian", o->mirror);
+			return err_set(err, -EINVAL, "mirror '%s': not a URL such as http://deb.debian.org/debian", TEXT_CUT(o->mirror));
 	} else {
 		debian_sources_find(APT_DIR, r->suite, r->sources);
 	}

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "host/image_diff_data.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { PATH_LONGEST = 64 << 10, STACK_MAX = 16 << 20 };
@@ -98,14 +99,14 @@ static int read_names(struct diff *d, int side, const struct item *item, struct 
 	if (item->ino[side] == 0)
 		return 0;
 	if (ext2fs_test_inode_bitmap2(d->seen[side], item->ino[side]))
-		return err_set(d->err, -EINVAL, "'%.200s': the file system is damaged: a directory is in two places", item->path);
+		return err_set(d->err, -EINVAL, "'%s': the file system is damaged: a directory is in two places", TEXT_CUT(item->path));
 	ext2fs_mark_inode_bitmap2(d->seen[side], item->ino[side]);
 	e = ext2fs_dir_iterate(fs, item->ino[side], 0, NULL, add_name, ret);
 	if (ret->failed)
-		return err_set(d->err, -ENOMEM, "'%.200s': no memory for its names", item->path);
+		return err_set(d->err, -ENOMEM, "'%s': no memory for its names", TEXT_CUT(item->path));
 	if (e != 0) {
 		image_ext4_error(e, "read the directory", d->err);
-		return err_prefix(d->err, "'%.200s': ", item->path), -EINVAL;
+		return err_prefix(d->err, "'%s': ", TEXT_CUT(item->path)), -EINVAL;
 	}
 	if (ret->n > 0)
 		qsort(ret->v, ret->n, sizeof(*ret->v), by_text);
@@ -241,7 +242,7 @@ static int take(struct diff *d, const struct item *item)
 	if (r == 0 && item->ino[0] != 0 && item->ino[1] != 0)
 		r = compare(d, item, i, &what);
 	if (r < 0)
-		return err_prefix(d->err, "'%.200s': ", item->path), r;
+		return err_prefix(d->err, "'%s': ", TEXT_CUT(item->path)), r;
 	r = tell(d, item, i, what);
 	for (int side = 0; side < 2; side++)
 		if (!LINUX_S_ISDIR(i[side].i_mode))

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,6 +27,7 @@
 #include "host/import_source.h"
 #include "host/import_tree.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { TAR_MAGIC = 257 };
@@ -79,7 +79,14 @@ static int write_tree(struct importing *i, struct fstree *tree, int contents, st
 
 /* ---- container images ---- */
 
-static int unpack_oci(struct importing *i, const struct import_oci *oci, const struct import_source *s, struct err *err)
+/* What fills the tree: layers of a container image (`oci` not NULL), or one archive. */
+struct unpacked {
+	const struct import_oci *oci;
+	const struct import_source *from;
+	struct import_blob archive;
+};
+
+static int unpack(struct importing *i, const struct unpacked *what, struct err *err)
 {
 	_cleanup_close_ int spool = make_file(i, "spool", err);
 	struct import_tree t;
@@ -92,7 +99,10 @@ static int unpack_oci(struct importing *i, const struct import_oci *oci, const s
 	if (r < 0)
 		return r;
 	t = IMPORT_TREE(&tree, spool, bytes_max(i));
-	r = import_oci_unpack(oci, s, &t, i->p, err);
+	if (what->oci != NULL)
+		r = import_oci_unpack(what->oci, what->from, &t, i->p, err);
+	else
+		r = import_tree_add(&t, &what->archive, false, NULL, i->p, err);
 	if (r == 0)
 		r = write_tree(i, &tree, spool, err);
 	fstree_finish(&tree);
@@ -123,7 +133,7 @@ static int import_container(struct importing *i, const struct import_source *s, 
 
 	if (r < 0)
 		return r;
-	r = oci.overlaybd ? keep_layers(i, &oci, s, err) : unpack_oci(i, &oci, s, err);
+	r = oci.overlaybd ? keep_layers(i, &oci, s, err) : unpack(i, &(struct unpacked){ .oci = &oci, .from = s }, err);
 	if (r == 0)
 		r = oci_config_apply(&oci.config, i->image, err);
 	import_oci_close(&oci);
@@ -134,23 +144,8 @@ static int import_container(struct importing *i, const struct import_source *s, 
 
 static int import_tar(struct importing *i, int fd, uint64_t size, struct err *err)
 {
-	_cleanup_close_ int spool = make_file(i, "spool", err);
-	struct import_tree t;
-	struct fstree tree;
-	int r;
-
-	if (spool < 0)
-		return spool;
-	r = fstree_init(&tree, err);
-	if (r < 0)
-		return r;
-	t = IMPORT_TREE(&tree, spool, bytes_max(i));
 	progress_stage(i->p, "reading the archive");
-	r = import_tree_add(&t, &(struct import_blob){ .fd = fd, .size = size }, false, NULL, i->p, err);
-	if (r == 0)
-		r = write_tree(i, &tree, spool, err);
-	fstree_finish(&tree);
-	return r;
+	return unpack(i, &(struct unpacked){ .archive = { .fd = fd, .size = size } }, err);
 }
 
 /* An archive without compression: of a container image, or of a root. */
@@ -285,14 +280,10 @@ static int run(struct importing *i, struct err *err)
 	return r < 0 ? r : image_draft_publish(i->d, i->image, i->o->replace, i->p, err);
 }
 
+/* The manifest has it. */
 static int check_path(const char *path, struct err *err)
 {
-	json_t *text = json_string(path); /* the manifest has it */
-
-	if (text == NULL)
-		return err_set(err, -EINVAL, "the path '%.200s' is not UTF-8: rename it", path);
-	json_decref(text);
-	return 0;
+	return text_is_utf8(path) ? 0 : err_set(err, -EINVAL, "the path '%s' is not UTF-8: rename it", TEXT_CUT(path));
 }
 
 int image_import(const struct image_store *s, const struct image_import_options *o, struct progress *p,

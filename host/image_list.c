@@ -14,6 +14,7 @@
 
 #include "host/image_store.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { LIST_MAX = 4096 };
@@ -153,7 +154,7 @@ static int read_all(const struct image_store *s, DIR *dir, struct image_entry **
 		*entry = (struct image_entry){ .problem = ERR_INIT };
 		if (image_name_check(e->d_name, &entry->problem) == 0)
 			image_store_resolve(s, e->d_name, &entry->image, &entry->problem);
-		snprintf(entry->image.name, sizeof(entry->image.name), "%.*s", IMAGE_NAME_MAX, e->d_name);
+		text_escape(e->d_name, strlen(e->d_name), "", entry->image.name, sizeof(entry->image.name));
 	}
 	return 0;
 }

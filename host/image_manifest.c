@@ -16,102 +16,37 @@
 #include <nettle/base16.h>
 
 #include "host/image_store.h"
+#include "host/json_get.h"
 #include "host/sha256.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { MANIFEST_VERSION = 2, STRING_MAX = 32 << 10, SECTOR = 512, TIME_TEXT = 32, HASH_LEN = 16 };
 
 #define TIME_FORMAT "%Y-%m-%dT%H:%M:%SZ"
-#define HEX "0123456789abcdef"
 
 /* ---- reading ---- */
 
-static int get_string(const json_t *o, const char *key, size_t max, bool required, const char **ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-
-	*ret = NULL;
-	if ((v == NULL || json_is_null(v)) && !required)
-		return 0;
-	if (!json_is_string(v) || json_string_length(v) > max)
-		return err_set(err, -EINVAL, "manifest: \"%s\" is not a string of at most %zu bytes", key, max);
-	*ret = json_string_value(v);
-	return 0;
-}
-
-static int copy_string(const json_t *o, const char *key, size_t max, char **ret, struct err *err)
-{
-	const char *s;
-	int r = get_string(o, key, max, false, &s, err);
-
-	if (r < 0 || s == NULL)
-		return r;
-	*ret = strdup(s);
-	return *ret == NULL ? err_set(err, -ENOMEM, "manifest: no memory") : 0;
-}
-
-static int copy_strings(const json_t *o, const char *key, char ***ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-	size_t n = json_array_size(v);
-
-	if (v == NULL || json_is_null(v))
-		return 0;
-	if (!json_is_array(v) || n > IMAGE_ENV_MAX)
-		return err_set(err, -EINVAL, "manifest: \"%s\" is not an array of at most %d strings", key, IMAGE_ENV_MAX);
-	*ret = calloc(n + 1, sizeof(**ret));
-	if (*ret == NULL)
-		return err_set(err, -ENOMEM, "manifest: no memory");
-	for (size_t i = 0; i < n; i++) {
-		const json_t *e = json_array_get(v, i);
-
-		if (!json_is_string(e) || json_string_length(e) > STRING_MAX)
-			return err_set(err, -EINVAL, "manifest: \"%s\" is not an array of strings", key);
-		(*ret)[i] = strdup(json_string_value(e));
-		if ((*ret)[i] == NULL)
-			return err_set(err, -ENOMEM, "manifest: no memory");
-	}
-	return 0;
-}
-
-static int get_hex(const json_t *o, const char *key, size_t digits, bool required, char *ret, struct err *err)
-{
-	const char *s;
-	int r = get_string(o, key, digits, required, &s, err);
-
-	if (r < 0 || s == NULL)
-		return r;
-	if (strlen(s) != digits || s[strspn(s, HEX)] != '\0')
-		return err_set(err, -EINVAL, "manifest: \"%s\" is not %zu hexadecimal digits", key, digits);
-	memcpy(ret, s, digits + 1);
-	return 0;
-}
-
 static int get_time(const json_t *o, int64_t *ret, struct err *err)
 {
-	const char *created, *end;
+	const char *created = NULL, *end;
 	struct tm tm = { 0 };
-	int r = get_string(o, "created", TIME_TEXT, true, &created, err);
+	int r = json_get_string(o, "created", TIME_TEXT, true, &created, err);
 
-	if (r < 0)
+	if (r < 0 || created == NULL)
 		return r;
 	end = strptime(created, TIME_FORMAT, &tm);
 	if (end == NULL || *end != '\0')
-		return err_set(err, -EINVAL, "manifest: \"created\" is '%.32s', not a time", created);
+		return err_set(err, -EINVAL, "\"created\" is '%.32s', not a time", created);
 	*ret = timegm(&tm);
 	return 0;
 }
 
-static int get_size(const json_t *o, const char *key, uint64_t unit, uint64_t *ret, struct err *err)
+static int get_size(const json_t *o, uint64_t *ret, struct err *err)
 {
-	const json_t *v = json_object_get(o, key);
+	int r = json_get_u64(o, "size", SECTOR, INT64_MAX, ret, err);
 
-	if (!json_is_integer(v) || json_integer_value(v) <= 0 || (uint64_t)json_integer_value(v) % unit != 0)
-		return err_set(err, -EINVAL, unit > 1 ? "manifest: \"%s\" is not a number of bytes in whole sectors" :
-							"manifest: \"%s\" is not a number of bytes",
-			       key);
-	*ret = (uint64_t)json_integer_value(v);
-	return 0;
+	return r == 0 && *ret % SECTOR != 0 ? err_set(err, -EINVAL, "\"size\" is not a number of bytes in whole sectors") : r;
 }
 
 /* A name in the image's directory, and not the manifest's. */
@@ -133,69 +68,69 @@ static bool is_url(const char *s)
 
 static int get_place(const json_t *o, struct image_layer *l, struct err *err)
 {
-	int r = copy_string(o, "file", IMAGE_FILE_MAX, &l->file, err);
+	int r = json_get_copy(o, "file", IMAGE_FILE_MAX, false, &l->file, err);
 
 	if (r == 0)
-		r = copy_string(o, "url", IMAGE_URL_MAX, &l->url, err);
+		r = json_get_copy(o, "url", IMAGE_URL_MAX, false, &l->url, err);
 	if (r < 0)
 		return r;
 	if ((l->file == NULL) == (l->url == NULL))
-		return err_set(err, -EINVAL, "manifest: a layer has either a \"file\" or a \"url\"");
+		return err_set(err, -EINVAL, "a layer has either a \"file\" or a \"url\"");
 	if (l->file != NULL && !is_file_name(l->file))
-		return err_set(err, -EINVAL, "manifest: \"file\" is '%.128s', no name for a layer", l->file);
+		return err_set(err, -EINVAL, "\"file\" is '%s', no name for a layer", TEXT_CUT(l->file));
 	if (l->url != NULL && !is_url(l->url))
-		return err_set(err, -EINVAL, "manifest: \"url\" is '%.200s', no http:// or https:// address", l->url);
+		return err_set(err, -EINVAL, "\"url\" is '%s', no http:// or https:// address", TEXT_CUT(l->url));
 	return 0;
 }
 
 static int parse_layer(const json_t *o, size_t k, struct image_layer *l, struct err *err)
 {
-	const char *kind;
+	const char *kind = NULL;
 	char hash[HASH_LEN + 1] = "";
-	int r = get_string(o, "kind", 8, true, &kind, err);
+	int r = json_get_string(o, "kind", 8, true, &kind, err);
 
 	if (r < 0 || kind == NULL)
 		return r;
 	l->raw = strcmp(kind, "raw") == 0;
 	if (!l->raw && strcmp(kind, "lsmt") != 0)
-		return err_set(err, -EINVAL, "manifest: \"kind\" is '%.8s', which is not known", kind);
+		return err_set(err, -EINVAL, "\"kind\" is '%.8s', which is not known", kind);
 	if (l->raw && k > 0)
-		return err_set(err, -EINVAL, "manifest: a raw layer is the lowest or none");
+		return err_set(err, -EINVAL, "a raw layer is the lowest or none");
 	r = get_place(o, l, err);
 	if (r == 0)
-		r = get_size(o, "bytes", 1, &l->bytes, err);
+		r = json_get_u64(o, "bytes", 1, INT64_MAX, &l->bytes, err);
 	if (r == 0)
-		r = get_hex(o, "sha256", IMAGE_SHA256_LEN, true, l->sha256, err);
+		r = json_get_hex(o, "sha256", IMAGE_SHA256_LEN, true, l->sha256, err);
 	if (r == 0)
-		r = get_hex(o, "xxh128", IMAGE_XXH_LEN, l->file != NULL, l->xxh, err);
+		r = json_get_hex(o, "xxh128", IMAGE_XXH_LEN, l->file != NULL, l->xxh, err);
 	if (r == 0)
-		r = get_hex(o, "index_hash", HASH_LEN, l->file != NULL && !l->raw, hash, err);
+		r = json_get_hex(o, "index_hash", HASH_LEN, l->file != NULL && !l->raw, hash, err);
 	if (r == 0 && !l->raw && l->file != NULL)
 		l->index_hash = strtoull(hash, NULL, 16);
 	if (r == 0)
 		r = get_time(o, &l->created, err);
-	return r < 0 ? r : copy_string(o, "message", IMAGE_MESSAGE_MAX, &l->message, err);
+	return r < 0 ? r : json_get_copy(o, "message", IMAGE_MESSAGE_MAX, false, &l->message, err);
 }
 
 static int parse_layers(const json_t *o, struct image *image, struct err *err)
 {
-	const json_t *list = json_object_get(o, "layers");
+	const json_t *list = NULL;
+	int r = json_get_array(o, "layers", 1, IMAGE_LAYERS_MAX, &list, err);
 	size_t n = json_array_size(list);
 
-	if (!json_is_array(list) || n < 1 || n > IMAGE_LAYERS_MAX)
-		return err_set(err, -EINVAL, "manifest: \"layers\" is not an array of 1 to %d layers", IMAGE_LAYERS_MAX);
+	if (r < 0)
+		return r;
 	image->layer = calloc(n, sizeof(*image->layer));
 	if (image->layer == NULL)
-		return err_set(err, -ENOMEM, "manifest: no memory");
+		return err_set(err, -ENOMEM, "no memory");
 	image->nlayers = n;
 	for (size_t k = 0; k < n; k++) {
-		int r = parse_layer(json_array_get(list, k), k, &image->layer[k], err);
-
+		r = parse_layer(json_array_get(list, k), k, &image->layer[k], err);
 		if (r < 0)
 			return err_prefix(err, "layer %zu: ", k + 1), r;
 	}
 	if (image->layer[0].raw && image->layer[0].bytes > image->size)
-		return err_set(err, -EINVAL, "manifest: layer 1 has %" PRIu64 " bytes, the disk %" PRIu64,
+		return err_set(err, -EINVAL, "layer 1 has %" PRIu64 " bytes, the disk %" PRIu64,
 			       image->layer[0].bytes, image->size);
 	return 0;
 }
@@ -203,63 +138,56 @@ static int parse_layers(const json_t *o, struct image *image, struct err *err)
 static int parse_object(const json_t *o, struct image *image, struct err *err)
 {
 	json_int_t version = json_integer_value(json_object_get(o, "version"));
-	const char *format, *source;
+	const char *format = NULL, *source = NULL;
 	char id[IMAGE_SHA256_LEN + 1];
 	int r;
 
 	if (version == 1)
-		return err_set(err, -EINVAL, "manifest: version 1: the image is from an earlier release: build it again, with --replace");
+		return err_set(err, -EINVAL, "version 1: the image is from an earlier release: build it again, with --replace");
 	if (version != MANIFEST_VERSION)
-		return err_set(err, -EINVAL, "manifest: \"version\" is not %d: the image is from another release, build it again",
+		return err_set(err, -EINVAL, "\"version\" is not %d: the image is from another release, build it again",
 			       MANIFEST_VERSION);
-	r = get_string(o, "format", 16, true, &format, err);
-	if (r == 0 && image_format_parse(format, &image->format) < 0)
-		r = err_set(err, -EINVAL, "manifest: \"format\" is '%.16s', which is not known", format);
+	r = json_get_string(o, "format", 16, true, &format, err);
+	if (r == 0 && format != NULL && image_format_parse(format, &image->format) < 0)
+		r = err_set(err, -EINVAL, "\"format\" is '%.16s', which is not known", format);
 	if (r == 0)
 		r = get_time(o, &image->created, err);
 	if (r == 0)
-		r = get_string(o, "source", IMAGE_SOURCE_MAX, false, &source, err);
+		r = json_get_string(o, "source", IMAGE_SOURCE_MAX, false, &source, err);
 	if (r == 0)
 		snprintf(image->source, sizeof(image->source), "%s", source != NULL ? source : "");
 	if (r == 0)
-		r = get_size(o, "size", SECTOR, &image->size, err);
+		r = get_size(o, &image->size, err);
 	if (r == 0)
-		r = get_hex(o, "id", IMAGE_SHA256_LEN, true, image->id, err);
+		r = json_get_hex(o, "id", IMAGE_SHA256_LEN, true, image->id, err);
 	if (r == 0)
 		r = parse_layers(o, image, err);
 	if (r == 0) {
 		image_id_compute(image, id);
 		if (strcmp(id, image->id) != 0)
-			r = err_set(err, -EINVAL, "manifest: \"id\" is not that of these layers");
+			r = err_set(err, -EINVAL, "\"id\" is not that of these layers");
 	}
 	if (r == 0)
-		r = copy_string(o, "user", STRING_MAX, &image->user, err);
+		r = json_get_copy(o, "user", STRING_MAX, false, &image->user, err);
 	if (r == 0)
-		r = copy_string(o, "cwd", STRING_MAX, &image->cwd, err);
+		r = json_get_copy(o, "cwd", STRING_MAX, false, &image->cwd, err);
 	if (r == 0)
-		r = copy_strings(o, "env", &image->env, err);
+		r = json_get_strings(o, "env", IMAGE_ENV_MAX, STRING_MAX, &image->env, err);
 	if (r == 0)
-		r = copy_strings(o, "cmd", &image->cmd, err);
+		r = json_get_strings(o, "cmd", IMAGE_ENV_MAX, STRING_MAX, &image->cmd, err);
 	return r;
 }
 
 int image_manifest_parse(const char *text, size_t len, struct image *ret, struct err *err)
 {
 	struct image image = { 0 };
-	json_error_t e;
-	json_t *o;
-	int r;
+	json_t *o = json_get_document(text, len, IMAGE_MANIFEST_MAX, JSON_OBJECT, err);
+	int r = o == NULL ? -EINVAL : parse_object(o, &image, err);
 
-	if (len > IMAGE_MANIFEST_MAX)
-		return err_set(err, -EFBIG, "manifest: %zu bytes; at most %d are taken", len, IMAGE_MANIFEST_MAX);
-	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
-	if (o == NULL)
-		return err_set(err, -EINVAL, "manifest: line %d: %s", e.line, e.text);
-	r = json_is_object(o) ? parse_object(o, &image, err) : err_set(err, -EINVAL, "manifest: not an object");
 	json_decref(o);
 	if (r < 0) {
 		image_finish(&image);
-		return r;
+		return err_prefix(err, "manifest: "), r;
 	}
 	*ret = image;
 	return 0;

@@ -104,7 +104,7 @@ static int lock_image(int images, const char *name, int *ret_fd, struct err *err
 	*ret_fd = -1;
 	if (dir < 0)
 		return errno == ENOENT || errno == ENOTDIR ? /* a stray file is no image */
-			       err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
+			       image_missing(name, err) :
 			       err_errno(err, -errno, "image '%s'", name);
 	fd = openat(dir, IMAGE_MANIFEST, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
@@ -206,7 +206,7 @@ int image_store_remove(const struct image_store *s, const char *name, struct err
 		return r;
 	images = open(s->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (images < 0)
-		return errno == ENOENT ? err_set(err, -ENOENT, "there is no image '%s': see 'coffer image ls'", name) :
+		return errno == ENOENT ? image_missing(name, err) :
 					 err_errno(err, -errno, "open '%s'", s->images);
 	r = lock_image(images, name, &lock, err);
 	if (r == 0)

@@ -28,6 +28,7 @@
 #include "host/modules.h"
 #include "host/sha256.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum {
@@ -161,7 +162,7 @@ static int add_modules(struct cpio *c, const char *dir, struct err *err)
 		size_t size;
 
 		if (module_name(list.path[i], name) < 0) {
-			r = err_set(err, -EINVAL, "%s: '%.80s' is not a module", dir, list.path[i]);
+			r = err_set(err, -EINVAL, "%s: '%s' is not a module", dir, TEXT_CUT(list.path[i]));
 			break;
 		}
 		snprintf(path, sizeof(path), "lib/modules/%s.ko", name);

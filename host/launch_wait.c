@@ -30,6 +30,7 @@
 #include "host/vmargs.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { END_WAIT_MS = 2000 };
@@ -83,7 +84,7 @@ static int check_ready(const struct agent_line *line, struct err *err)
 	int64_t version = 0;
 
 	if (agent_line_int(line, "version", &version) < 0)
-		return err_set(err, -EPROTO, "the guest's first line is no ready line: '%.80s'", line->text);
+		return err_set(err, -EPROTO, "the guest's first line is no ready line: '%s'", TEXT_CUT(line->text));
 	if (version != AGENT_PROTO_VERSION)
 		return err_set(err, -EPROTO, "the guest's agent speaks version %lld of the protocol, this is version %d",
 			       (long long)version, AGENT_PROTO_VERSION);

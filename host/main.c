@@ -112,6 +112,16 @@ static int cmd_help_on(int argc, char **argv)
 	return c->run(3, (char *[]){ argv[1], argv[2], help_option, NULL });
 }
 
+int cmd_help_words(const char *command, int argc, char **argv)
+{
+	char *words[4] = { argv[0], (char *)command };
+	int n = argc < 3 ? argc : 3;
+
+	for (int i = 1; i < n; i++)
+		words[i + 1] = argv[i];
+	return cmd_help_on(n + 1, words);
+}
+
 /* See the head of this file: reading from a stdin that was closed is end of file, writing to a closed stdout fails. */
 static void open_standard_descriptors(void)
 {

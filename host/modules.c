@@ -18,6 +18,7 @@
 
 #include "host/file.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 struct entry {
@@ -76,10 +77,10 @@ static int parse_table(char *text, struct table *t, struct err *err)
 		if (*line == '\0')
 			continue;
 		if (colon == NULL)
-			return err_set(err, -EINVAL, "%s/modules.dep: line without a colon: '%.80s'", t->dir, line);
+			return err_set(err, -EINVAL, "%s/modules.dep: line without a colon: '%s'", t->dir, TEXT_CUT(line));
 		*colon = '\0';
 		if (!path_is_safe(line))
-			return err_set(err, -EINVAL, "%s/modules.dep: '%.80s' is not a path inside it", t->dir, line);
+			return err_set(err, -EINVAL, "%s/modules.dep: '%s' is not a path inside it", t->dir, TEXT_CUT(line));
 		t->entries[t->n++] = (struct entry){ .path = line, .deps = colon + 1 };
 	}
 	return 0;
@@ -111,7 +112,7 @@ static int visit(struct table *t, struct entry *e, unsigned depth, struct module
 	if (e->mark != NEW) /* OPEN: a circle; the kernel itself would not load it, so any order will do */
 		return 0;
 	if (depth == MODULES_MAX)
-		return err_set(err, -E2BIG, "%s/modules.dep: '%.80s' is at the end of a chain of %d modules", t->dir, e->path,
+		return err_set(err, -E2BIG, "%s/modules.dep: '%s' is at the end of a chain of %d modules", t->dir, TEXT_CUT(e->path),
 			       MODULES_MAX);
 	e->mark = OPEN;
 	while ((dep = strsep(&rest, " ")) != NULL) {
@@ -122,8 +123,8 @@ static int visit(struct table *t, struct entry *e, unsigned depth, struct module
 			continue;
 		other = find_path(t, dep);
 		if (other == NULL)
-			return err_set(err, -EINVAL, "%s/modules.dep: '%.80s' needs '%.80s', which has no line of its own (run depmod)",
-				       t->dir, e->path, dep);
+			return err_set(err, -EINVAL, "%s/modules.dep: '%s' needs '%s', which has no line of its own (run depmod)",
+				       t->dir, TEXT_CUT(e->path), TEXT_CUT(dep));
 		r = visit(t, other, depth + 1, ret, err);
 		if (r < 0)
 			return r;

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "host/image.h"
+#include "host/json_get.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { PATH_TEXT_MAX = 4095, STRING_MAX = 32 << 10 };
@@ -17,72 +19,27 @@ enum { PATH_TEXT_MAX = 4095, STRING_MAX = 32 << 10 };
 
 /* ---- values ---- */
 
-int oci_digest_check(const char *text)
+bool oci_is_digest(const char *text)
 {
-	return strncmp(text, "sha256:", 7) == 0 && strspn(text + 7, "0123456789abcdef") == 64 && text[71] == '\0' ? 0 : -EINVAL;
+	return strncmp(text, "sha256:", 7) == 0 && strspn(text + 7, "0123456789abcdef") == 64 && text[OCI_DIGEST_LEN] == '\0';
 }
 
-/* A string of at most `max` bytes without a zero in it; NULL when it is not there. */
-static int get_string(const json_t *o, const char *key, size_t max, const char **ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-
-	*ret = NULL;
-	if (v == NULL || json_is_null(v))
-		return 0;
-	if (!json_is_string(v) || json_string_length(v) > max || strlen(json_string_value(v)) != json_string_length(v))
-		return err_set(err, -EINVAL, "\"%s\" is not a string of at most %zu bytes", key, max);
-	*ret = json_string_value(v);
-	return 0;
-}
-
+/* What is empty is not said. */
 static int copy_string(const json_t *o, const char *key, size_t max, char **ret, struct err *err)
 {
-	const char *s;
-	int r = get_string(o, key, max, &s, err);
+	int r = json_get_copy(o, key, max, false, ret, err);
 
-	if (r < 0 || s == NULL || *s == '\0')
-		return r;
-	*ret = strdup(s);
-	return *ret == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
-}
-
-static void free_strings(char **v)
-{
-	for (char **s = v; s != NULL && *s != NULL; s++)
-		free(*s);
-	free(v);
-}
-
-/* An array of strings; NULL when it is not there or empty. */
-static int copy_strings(const json_t *o, const char *key, size_t max, char ***ret, struct err *err)
-{
-	const json_t *v = json_object_get(o, key);
-	size_t n = json_array_size(v);
-
-	if (v == NULL || json_is_null(v) || (json_is_array(v) && n == 0))
-		return 0;
-	if (!json_is_array(v) || n > max)
-		return err_set(err, -EINVAL, "\"%s\" is not an array of at most %zu strings", key, max);
-	*ret = calloc(n + 1, sizeof(**ret));
-	if (*ret == NULL)
-		return err_set(err, -ENOMEM, "no memory");
-	for (size_t i = 0; i < n; i++) {
-		const json_t *e = json_array_get(v, i);
-
-		if (!json_is_string(e) || json_string_length(e) > STRING_MAX || strlen(json_string_value(e)) != json_string_length(e))
-			return err_set(err, -EINVAL, "\"%s\": entry %zu is not a string", key, i + 1);
-		(*ret)[i] = strdup(json_string_value(e));
-		if ((*ret)[i] == NULL)
-			return err_set(err, -ENOMEM, "no memory");
+	if (r == 0 && *ret != NULL && **ret == '\0') {
+		free(*ret);
+		*ret = NULL;
 	}
-	return 0;
+	return r;
 }
 
 static int get_short(const json_t *o, const char *key, size_t size, char *ret, struct err *err)
 {
-	const char *s;
-	int r = get_string(o, key, size - 1, &s, err);
+	const char *s = NULL;
+	int r = json_get_string(o, key, size - 1, false, &s, err);
 
 	if (r == 0 && s != NULL)
 		memcpy(ret, s, strlen(s) + 1);
@@ -134,7 +91,7 @@ static enum oci_kind kind_of_type(const char *type)
 /* `what` begins messages. */
 static int get_descriptor(const json_t *o, const char *what, struct oci_descriptor *d, struct err *err)
 {
-	const json_t *size = json_object_get(o, "size"), *notes = json_object_get(o, "annotations");
+	const json_t *notes = json_object_get(o, "annotations");
 	const char *digest = NULL;
 	int r = 0;
 
@@ -142,11 +99,11 @@ static int get_descriptor(const json_t *o, const char *what, struct oci_descript
 		return err_set(err, -EINVAL, "%s is not an object", what);
 	r = get_short(o, "mediaType", sizeof(d->type), d->type, err);
 	if (r == 0)
-		r = get_string(o, "digest", STRING_MAX, &digest, err);
-	if (r == 0 && (digest == NULL || oci_digest_check(digest) < 0))
-		r = err_set(err, -EINVAL, "\"digest\" is '%.100s', not sha256 and 64 digits", digest != NULL ? digest : "");
-	if (r == 0 && (!json_is_integer(size) || json_integer_value(size) < 0))
-		r = err_set(err, -EINVAL, "\"size\" is not a number of bytes");
+		r = json_get_string(o, "digest", STRING_MAX, false, &digest, err);
+	if (r == 0 && (digest == NULL || !oci_is_digest(digest)))
+		r = err_set(err, -EINVAL, "\"digest\" is '%s', not sha256 and 64 digits", TEXT_CUT(digest != NULL ? digest : ""));
+	if (r == 0)
+		r = json_get_u64(o, "size", 0, INT64_MAX, &d->size, err);
 	if (r == 0 && notes != NULL && !json_is_null(notes) && !json_is_object(notes))
 		r = err_set(err, -EINVAL, "\"annotations\" is not an object");
 	if (r == 0)
@@ -156,7 +113,6 @@ static int get_descriptor(const json_t *o, const char *what, struct oci_descript
 	if (r < 0 || digest == NULL)
 		return err_prefix(err, "%s: ", what), r;
 	memcpy(d->digest, digest, sizeof(d->digest));
-	d->size = (uint64_t)json_integer_value(size);
 	d->kind = kind_of_type(d->type);
 	if (json_object_get(notes, OCI_OVERLAYBD_DIGEST) != NULL && d->kind != OCI_KIND_INDEX && d->kind != OCI_KIND_MANIFEST)
 		d->kind = OCI_KIND_OVERLAYBD;
@@ -166,19 +122,18 @@ static int get_descriptor(const json_t *o, const char *what, struct oci_descript
 static int get_descriptors(const json_t *o, const char *key, const char *one, size_t max, struct oci_descriptor **ret,
 			   size_t *ret_n, struct err *err)
 {
-	const json_t *list = json_object_get(o, key);
+	const json_t *list = NULL;
+	int r = json_get_array(o, key, 0, max, &list, err);
 	size_t n = json_array_size(list);
 	char what[32];
 
-	if (!json_is_array(list) || n > max)
-		return err_set(err, -EINVAL, "\"%s\" is not an array of at most %zu descriptors", key, max);
+	if (r < 0)
+		return r;
 	*ret = calloc(n + 1, sizeof(**ret));
 	if (*ret == NULL)
 		return err_set(err, -ENOMEM, "no memory");
 	*ret_n = n;
 	for (size_t i = 0; i < n; i++) {
-		int r;
-
 		snprintf(what, sizeof(what), "%s %zu", one, i + 1);
 		r = get_descriptor(json_array_get(list, i), what, &(*ret)[i], err);
 		if (r < 0)
@@ -187,31 +142,9 @@ static int get_descriptors(const json_t *o, const char *key, const char *one, si
 	return 0;
 }
 
-/* An object, or with `array` an array. NULL with the error set. */
-static json_t *load(const char *text, size_t len, bool array, struct err *err)
-{
-	json_error_t e;
-	json_t *o;
-
-	if (len > OCI_DOCUMENT_MAX) {
-		err_set(err, -EFBIG, "%zu bytes; at most %d are taken", len, OCI_DOCUMENT_MAX);
-		return NULL;
-	}
-	o = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
-	if (o == NULL) {
-		err_set(err, -EINVAL, "line %d: %s", e.line, e.text);
-		return NULL;
-	}
-	if (array ? json_is_array(o) : json_is_object(o))
-		return o;
-	err_set(err, -EINVAL, "not an %s", array ? "array" : "object");
-	json_decref(o);
-	return NULL;
-}
-
 enum oci_kind oci_document_kind(const char *text, size_t len)
 {
-	json_t *o = load(text, len, false, NULL);
+	json_t *o = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_OBJECT, NULL);
 	const json_t *type = json_object_get(o, "mediaType");
 	enum oci_kind kind = json_is_string(type) ? kind_of_type(json_string_value(type)) : OCI_KIND_OTHER;
 
@@ -228,7 +161,7 @@ enum oci_kind oci_document_kind(const char *text, size_t len)
 int oci_index_parse(const char *text, size_t len, struct oci_index *ret, struct err *err)
 {
 	struct oci_index o = { 0 };
-	json_t *j = load(text, len, false, err);
+	json_t *j = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_OBJECT, err);
 	int r = j == NULL ? -EINVAL : get_descriptors(j, "manifests", "manifest", OCI_INDEX_MAX, &o.entry, &o.n, err);
 
 	json_decref(j);
@@ -262,7 +195,7 @@ int oci_platform_parse(const char *text, struct oci_platform *ret, struct err *e
 		s = s[n] == '\0' ? NULL : s + n + 1;
 	}
 	if (s != NULL || *p.arch == '\0')
-		return err_set(err, -EINVAL, "'%.80s' is no platform: it is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64", text);
+		return err_set(err, -EINVAL, "'%s' is no platform: it is OS/ARCH or OS/ARCH/VARIANT, such as linux/amd64", TEXT_CUT(text));
 	*ret = p;
 	return 0;
 }
@@ -328,7 +261,7 @@ int oci_index_choose(const struct oci_index *o, const struct oci_platform *wante
 	}
 	list_entries(o, ref != NULL, list, sizeof(list));
 	if (ref != NULL)
-		return err_set(err, -ENOENT, "index: no image is tagged '%.80s' and for %s/%s; there are: %s", ref, wanted->os,
+		return err_set(err, -ENOENT, "index: no image is tagged '%s' and for %s/%s; there are: %s", TEXT_CUT(ref), wanted->os,
 			       wanted->arch, list);
 	return err_set(err, -ENOENT, "index: no image is for %s/%s%s%s; there are: %s", wanted->os, wanted->arch,
 		       *wanted->variant != '\0' ? "/" : "", wanted->variant, list);
@@ -339,15 +272,15 @@ int oci_index_choose(const struct oci_index *o, const struct oci_platform *wante
 int oci_manifest_parse(const char *text, size_t len, struct oci_manifest *ret, struct err *err)
 {
 	struct oci_manifest o = { 0 };
-	json_t *j = load(text, len, false, err);
+	json_t *j = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_OBJECT, err);
 	int r = j == NULL ? -EINVAL : get_descriptor(json_object_get(j, "config"), "config", &o.config, err);
 
 	if (r == 0)
 		r = get_descriptors(j, "layers", "layer", OCI_LAYERS_MAX, &o.layer, &o.nlayers, err);
 	for (size_t i = 0; r == 0 && i < o.nlayers; i++)
 		if (o.layer[i].kind != OCI_KIND_TAR && o.layer[i].kind != OCI_KIND_OVERLAYBD)
-			r = err_set(err, -EINVAL, "layer %zu has the media type '%.80s', which is no layer of a file system", i + 1,
-				    o.layer[i].type);
+			r = err_set(err, -EINVAL, "layer %zu has the media type '%s', which is no layer of a file system", i + 1,
+				    TEXT_CUT(o.layer[i].type));
 	if (r == 0 && o.nlayers == 0)
 		r = err_set(err, -EINVAL, "it has no layers");
 	json_decref(j);
@@ -370,20 +303,21 @@ void oci_manifest_finish(struct oci_manifest *o)
 
 static int get_diff_ids(const json_t *o, struct oci_config *c, struct err *err)
 {
-	const json_t *rootfs = json_object_get(o, "rootfs"), *list = json_object_get(rootfs, "diff_ids");
+	const json_t *list = NULL;
+	int r = json_get_array(json_object_get(o, "rootfs"), "diff_ids", 0, OCI_LAYERS_MAX, &list, err);
 	size_t n = json_array_size(list);
 
-	if (!json_is_array(list) || n > OCI_LAYERS_MAX)
-		return err_set(err, -EINVAL, "\"rootfs\" has no \"diff_ids\", an array of at most %d digests", OCI_LAYERS_MAX);
+	if (r < 0)
+		return err_prefix(err, "\"rootfs\": "), r;
 	c->diff_id = calloc(n + 1, sizeof(*c->diff_id));
 	if (c->diff_id == NULL)
 		return err_set(err, -ENOMEM, "no memory");
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(list, i));
 
-		if (s == NULL || oci_digest_check(s) < 0)
-			return err_set(err, -EINVAL, "\"diff_ids\": entry %zu is '%.100s', not sha256 and 64 digits", i + 1,
-				       s != NULL ? s : "");
+		if (s == NULL || !oci_is_digest(s))
+			return err_set(err, -EINVAL, "\"diff_ids\": entry %zu is '%s', not sha256 and 64 digits", i + 1,
+				       TEXT_CUT(s != NULL ? s : ""));
 		memcpy(c->diff_id[i], s, sizeof(c->diff_id[i]));
 	}
 	c->ndiff_ids = n;
@@ -398,11 +332,11 @@ static int get_config(const json_t *j, struct oci_config *c, struct err *err)
 	if (r == 0 && o != NULL && !json_is_null(o) && !json_is_object(o))
 		r = err_set(err, -EINVAL, "\"config\" is not an object");
 	if (r == 0)
-		r = copy_strings(o, "Env", OCI_STRINGS_MAX, &c->env, err);
+		r = json_get_strings(o, "Env", OCI_STRINGS_MAX, STRING_MAX, &c->env, err);
 	if (r == 0)
-		r = copy_strings(o, "Entrypoint", OCI_STRINGS_MAX, &c->entrypoint, err);
+		r = json_get_strings(o, "Entrypoint", OCI_STRINGS_MAX, STRING_MAX, &c->entrypoint, err);
 	if (r == 0)
-		r = copy_strings(o, "Cmd", OCI_STRINGS_MAX, &c->cmd, err);
+		r = json_get_strings(o, "Cmd", OCI_STRINGS_MAX, STRING_MAX, &c->cmd, err);
 	if (r == 0)
 		r = copy_string(o, "User", STRING_MAX, &c->user, err);
 	if (r == 0)
@@ -413,7 +347,7 @@ static int get_config(const json_t *j, struct oci_config *c, struct err *err)
 int oci_config_parse(const char *text, size_t len, struct oci_config *ret, struct err *err)
 {
 	struct oci_config o = { 0 };
-	json_t *j = load(text, len, false, err);
+	json_t *j = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_OBJECT, err);
 	int r = j == NULL ? -EINVAL : get_config(j, &o, err);
 
 	json_decref(j);
@@ -428,9 +362,9 @@ int oci_config_parse(const char *text, size_t len, struct oci_config *ret, struc
 
 void oci_config_finish(struct oci_config *o)
 {
-	free_strings(o->env);
-	free_strings(o->entrypoint);
-	free_strings(o->cmd);
+	json_strings_free(o->env);
+	json_strings_free(o->entrypoint);
+	json_strings_free(o->cmd);
 	free(o->user);
 	free(o->cwd);
 	free(o->diff_id);
@@ -458,14 +392,13 @@ int oci_config_command(const struct oci_config *o, char ***ret)
 		v[n++] = strdup(*s);
 	for (char **s = o->cmd; s != NULL && *s != NULL; s++)
 		v[n++] = strdup(*s);
-	for (size_t i = 0; i < total; i++) {
-		if (v[i] != NULL)
-			continue;
-		for (size_t k = 0; k < total; k++)
-			free(v[k]);
-		free(v);
-		return -ENOMEM;
-	}
+	for (size_t i = 0; i < total; i++)
+		if (v[i] == NULL) {
+			while (total > 0)
+				free(v[--total]);
+			free(v);
+			return -ENOMEM;
+		}
 	*ret = v;
 	return 0;
 }
@@ -479,8 +412,8 @@ int oci_config_apply(struct oci_config *o, struct image *image, struct err *err)
 			       count(o->entrypoint) + count(o->cmd), IMAGE_ENV_MAX);
 	if (oci_config_command(o, &cmd) < 0)
 		return err_set(err, -ENOMEM, "config: no memory");
-	free_strings(image->env);
-	free_strings(image->cmd);
+	json_strings_free(image->env);
+	json_strings_free(image->cmd);
 	free(image->cwd);
 	free(image->user);
 	image->env = o->env;
@@ -512,17 +445,17 @@ static int get_saved(const json_t *o, struct oci_docker_image *image, struct err
 	int r = copy_string(o, "Config", PATH_TEXT_MAX, &image->config, err);
 
 	if (r == 0)
-		r = copy_strings(o, "Layers", OCI_LAYERS_MAX, &image->layer, err);
+		r = json_get_strings(o, "Layers", OCI_LAYERS_MAX, STRING_MAX, &image->layer, err);
 	if (r < 0)
 		return r;
 	image->nlayers = count(image->layer);
 	if (image->config == NULL || image->layer == NULL || image->nlayers == 0)
 		return err_set(err, -EINVAL, "it lacks \"Config\" or \"Layers\"");
 	if (!is_path(image->config))
-		return err_set(err, -EINVAL, "\"Config\" is '%.100s', no path in the archive", image->config);
+		return err_set(err, -EINVAL, "\"Config\" is '%s', no path in the archive", TEXT_CUT(image->config));
 	for (size_t i = 0; i < image->nlayers; i++)
 		if (!is_path(image->layer[i]))
-			return err_set(err, -EINVAL, "layer %zu is '%.100s', no path in the archive", i + 1, image->layer[i]);
+			return err_set(err, -EINVAL, "layer %zu is '%s', no path in the archive", i + 1, TEXT_CUT(image->layer[i]));
 	if (tag == NULL || strlen(tag) > OCI_NAME_MAX)
 		return 0;
 	image->tag = strdup(tag);
@@ -532,7 +465,7 @@ static int get_saved(const json_t *o, struct oci_docker_image *image, struct err
 int oci_docker_save_parse(const char *text, size_t len, struct oci_docker_save *ret, struct err *err)
 {
 	struct oci_docker_save o = { 0 };
-	json_t *j = load(text, len, true, err);
+	json_t *j = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_ARRAY, err);
 	size_t n = json_array_size(j);
 	int r = j == NULL ? -EINVAL : 0;
 
@@ -563,7 +496,7 @@ void oci_docker_save_finish(struct oci_docker_save *o)
 	for (size_t i = 0; i < o->n; i++) {
 		free(o->image[i].config);
 		free(o->image[i].tag);
-		free_strings(o->image[i].layer);
+		json_strings_free(o->image[i].layer);
 	}
 	free(o->image);
 	*o = (struct oci_docker_save){ 0 };

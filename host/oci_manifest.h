@@ -72,8 +72,8 @@ static inline const char *oci_digest_hex(const char *digest)
 	return digest + 7;
 }
 
-/* 0 when text is a SHA-256 digest as described above. */
-int oci_digest_check(const char *text);
+/* Whether text is a SHA-256 digest as described above. */
+bool oci_is_digest(const char *text);
 
 struct oci_index {
 	struct oci_descriptor *entry;

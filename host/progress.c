@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress lines: see progress.h. Text of other programs is cut to the line and control bytes in it are replaced. */
+/* Progress lines: see progress.h. Text of other programs is escaped and cut to the line. */
 #include "host/progress.h"
 
 #include <errno.h>
@@ -10,6 +10,7 @@
 
 #include "host/signals.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { REDRAW_MS = 100, LINE_MAX_COLUMNS = 200 };
@@ -30,7 +31,7 @@ static uint64_t now_ms(void)
 static void draw(struct progress *p, const char *detail)
 {
 	static const char clear_rest[] = { '\033', '[', 'K' };
-	char line[LINE_MAX_COLUMNS + 8];
+	char text[LINE_MAX_COLUMNS + 8], line[LINE_MAX_COLUMNS + 8];
 	struct winsize ws;
 	size_t columns = 79, n;
 
@@ -38,11 +39,9 @@ static void draw(struct progress *p, const char *detail)
 		return;
 	if (ioctl(p->fd, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 1)
 		columns = MIN((size_t)ws.ws_col - 1, (size_t)LINE_MAX_COLUMNS);
-	n = (size_t)snprintf(line, columns + 2, "\r%s%s%s", p->stage, *detail != '\0' ? ": " : "", detail);
-	n = MIN(n, columns + 1);
-	for (size_t i = 1; i < n; i++)
-		if ((unsigned char)line[i] < ' ' || (unsigned char)line[i] >= 0x7f)
-			line[i] = '?';
+	snprintf(text, sizeof(text), "%s%s%s", p->stage, *detail != '\0' ? ": " : "", detail);
+	line[0] = '\r';
+	n = 1 + text_escape(text, strlen(text), "", line + 1, MAX(columns + 1, sizeof("...")));
 	memcpy(line + n, clear_rest, sizeof(clear_rest));
 	(void)fd_write_full(p->fd, line, n + sizeof(clear_rest));
 	p->drawn = true;
@@ -80,10 +79,9 @@ int progress_bytes(struct progress *p, uint64_t done, uint64_t total, struct err
 	if (r < 0 || p->fd < 0 || now_ms() - p->shown_ms < REDRAW_MS)
 		return r;
 	if (total > 0)
-		snprintf(text, sizeof(text), "%llu of %llu MiB", (unsigned long long)(done >> 20),
-			 (unsigned long long)(total >> 20));
+		snprintf(text, sizeof(text), "%s of %s", TEXT_SIZE(done), TEXT_SIZE(total));
 	else
-		snprintf(text, sizeof(text), "%llu MiB", (unsigned long long)(done >> 20));
+		snprintf(text, sizeof(text), "%s", TEXT_SIZE(done));
 	draw(p, text);
 	return 0;
 }

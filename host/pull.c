@@ -20,6 +20,7 @@
 #include "host/pull_ref.h"
 #include "host/sha256.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 #define ACCEPT OCI_TYPE_MANIFEST ", " OCI_TYPE_INDEX ", " OCI_TYPE_DOCKER_MANIFEST ", " OCI_TYPE_DOCKER_LIST
@@ -49,7 +50,7 @@ static int check_digest(const struct pull *u, const char *digest, struct err *er
 	sha256_end_hex(&ctx, hex);
 	if (strcmp(hex, oci_digest_hex(digest)) == 0)
 		return 0;
-	return err_set(err, -EBADMSG, "what the server has under '%.80s' has the SHA-256 %.64s", digest, hex);
+	return err_set(err, -EBADMSG, "what the server has under '%s' has the SHA-256 %.64s", TEXT_CUT(digest), hex);
 }
 
 /* Into u->text. digest and size: what it must have; NULL and 0: not known. */
@@ -60,12 +61,12 @@ static int fetch(struct pull *u, const char *url, const char *digest, uint64_t s
 	free(u->text);
 	u->text = NULL;
 	if (size > OCI_DOCUMENT_MAX)
-		return err_set(err, -EFBIG, "'%.80s' has %llu bytes; at most %d are taken", digest, (unsigned long long)size,
+		return err_set(err, -EFBIG, "'%s' has %llu bytes; at most %d are taken", TEXT_CUT(digest), (unsigned long long)size,
 			       OCI_DOCUMENT_MAX);
 	r = fetch_document(&u->session, url, ACCEPT ", */*", 0, size > 0 ? (size_t)size : OCI_DOCUMENT_MAX, u->p, &u->text, &u->len, NULL,
 			   NULL, err);
 	if (r == 0 && size > 0 && u->len != size)
-		r = err_set(err, -EBADMSG, "'%.80s' has %zu bytes, not %llu", digest, u->len, (unsigned long long)size);
+		r = err_set(err, -EBADMSG, "'%s' has %zu bytes, not %llu", TEXT_CUT(digest), u->len, (unsigned long long)size);
 	return r < 0 || digest == NULL ? r : check_digest(u, digest, err);
 }
 
@@ -161,7 +162,7 @@ static int are_overlaybd(const struct oci_manifest *m, struct err *err)
 
 	for (size_t i = 0; i < m->nlayers; i++) {
 		if (m->layer[i].kind != OCI_KIND_OVERLAYBD && m->layer[i].kind != OCI_KIND_TAR)
-			return err_set(err, -EINVAL, "layer %zu: its media type '%.100s' is not known", i + 1, m->layer[i].type);
+			return err_set(err, -EINVAL, "layer %zu: its media type '%s' is not known", i + 1, TEXT_CUT(m->layer[i].type));
 		n += m->layer[i].kind == OCI_KIND_OVERLAYBD;
 	}
 	if (n > 0 && n < m->nlayers)

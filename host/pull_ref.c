@@ -8,14 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
+#include "host/oci_manifest.h"
+#include "lib/text.h"
+
 #define LOWER "abcdefghijklmnopqrstuvwxyz"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #define DIGITS "0123456789"
-
-bool pull_is_digest(const char *text)
-{
-	return strncmp(text, "sha256:", 7) == 0 && strlen(text) == 7 + 64 && strspn(text + 7, DIGITS "abcdef") == 64;
-}
 
 static bool is_tag(const char *s)
 {
@@ -88,16 +86,16 @@ static int parse_directory(const char *text, struct pull_ref *ret, struct err *e
 
 	ret->kind = PULL_DIRECTORY;
 	if (pull_origin(text, ret->origin) < 0)
-		return err_set(err, -EINVAL, "'%.200s': wanted is http(s)://HOST[:PORT]/DIRECTORY/[#NAME], without a user in it", text);
+		return err_set(err, -EINVAL, "'%s': wanted is http(s)://HOST[:PORT]/DIRECTORY/[#NAME], without a user in it", TEXT_CUT(text));
 	for (size_t i = 0; i < n; i++)
 		if (text[i] <= ' ' || text[i] >= 0x7f || strchr("?\"\\<>^`{|}", text[i]) != NULL)
-			return err_set(err, -EINVAL, "'%.200s': '%c' must not be in the address of a directory", text, text[i]);
+			return err_set(err, -EINVAL, "'%s': '%c' must not be in the address of a directory", TEXT_CUT(text), text[i]);
 	if (n + 100 > sizeof(ret->base))
 		return err_set(err, -ENAMETOOLONG, "'%.60s...' is too long", text);
 	snprintf(ret->base, sizeof(ret->base), "%.*s%s", (int)n, text, slash ? "" : "/");
 	snprintf(ret->host, sizeof(ret->host), "%s", strstr(ret->origin, "://") + 3);
 	if (name != NULL && !is_tag(name + 1))
-		return err_set(err, -EINVAL, "'%.200s': what follows '#' is no name of an image in an index", text);
+		return err_set(err, -EINVAL, "'%s': what follows '#' is no name of an image in an index", TEXT_CUT(text));
 	snprintf(ret->tag, sizeof(ret->tag), "%s", name != NULL ? name + 1 : "");
 	return 0;
 }
@@ -111,15 +109,15 @@ static int split_registry(const char *text, const char *rest, struct pull_ref *r
 	if (at != NULL && colon != NULL && colon < at)
 		n = (size_t)(colon - rest); /* NAME:TAG@DIGEST: the digest decides */
 	if (n > PULL_REPOSITORY_MAX)
-		return err_set(err, -ENAMETOOLONG, "'%.200s': its repository has more than %d characters", text, PULL_REPOSITORY_MAX);
+		return err_set(err, -ENAMETOOLONG, "'%s': its repository has more than %d characters", TEXT_CUT(text), PULL_REPOSITORY_MAX);
 	snprintf(ret->repository, sizeof(ret->repository), "%.*s", (int)n, rest);
 	snprintf(ret->tag, sizeof(ret->tag), "%.*s", PULL_TAG_MAX, end != NULL ? end + 1 : "latest");
 	ret->by_digest = at != NULL;
 	if (!is_repository(ret->repository))
-		return err_set(err, -EINVAL, "'%.200s': '%.200s' is no name of a repository (lower-case letters, digits, . _ - and /)",
-			       text, ret->repository);
-	if (at != NULL ? !pull_is_digest(at + 1) : !is_tag(end != NULL ? end + 1 : "latest"))
-		return err_set(err, -EINVAL, "'%.200s': '%.150s' is %s", text, end != NULL ? end + 1 : "",
+		return err_set(err, -EINVAL, "'%s': '%s' is no name of a repository (lower-case letters, digits, . _ - and /)",
+			       TEXT_CUT(text), TEXT_CUT(ret->repository));
+	if (at != NULL ? !oci_is_digest(at + 1) : !is_tag(end != NULL ? end + 1 : "latest"))
+		return err_set(err, -EINVAL, "'%s': '%s' is %s", TEXT_CUT(text), TEXT_CUT(end != NULL ? end + 1 : ""),
 			       at != NULL ? "no digest of the form sha256:HEX" : "no tag");
 	return 0;
 }
@@ -142,7 +140,7 @@ int pull_ref_parse(const char *text, bool insecure, bool tls, struct pull_ref *r
 	if (n == 0 || !is_host(rest, n) ||
 	    (!scheme && memchr(rest, '.', n) == NULL && memchr(rest, ':', n) == NULL && strncmp(rest, "localhost/", 10) != 0))
 		return err_set(err, -EINVAL,
-			       "'%.200s': wanted is docker://HOST[:PORT]/REPOSITORY[:TAG|@DIGEST] or http(s)://HOST/DIRECTORY/", text);
+			       "'%s': wanted is docker://HOST[:PORT]/REPOSITORY[:TAG|@DIGEST] or http(s)://HOST/DIRECTORY/", TEXT_CUT(text));
 	snprintf(ret->host, sizeof(ret->host), "%.*s", (int)n, rest);
 	r = split_registry(text, slash + 1, ret, err);
 	if (r < 0)

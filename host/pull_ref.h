@@ -30,5 +30,3 @@ bool pull_is_loopback(const char *url_or_host);
 int pull_origin(const char *url, char ret[PULL_ORIGIN_MAX]);
 /* What the image is called when the user does not say: the last part of the path. 0 or -EINVAL. */
 int pull_ref_name(const struct pull_ref *ref, char *ret, unsigned long size);
-/* "sha256:" and 64 hexadecimal digits? */
-bool pull_is_digest(const char *text);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "host/cmd.h"
+#include "host/json_get.h"
 #include "lib/fd.h"
 
 static char *base64(const uint8_t *p, size_t n)
@@ -59,11 +60,8 @@ int result_print(const char *id, const struct exec_result *result, int status, c
 
 	if (result && (end == EXEC_SIGNAL || end == EXEC_OOM || end == EXEC_FORCED))
 		json_object_set_new(o, "signal", json_integer(result->value));
-	if (why->text[0]) {
-		json_t *text = json_string(why->text);
-
-		json_object_set_new(o, "error", text ? text : json_string("(not UTF-8)"));
-	}
+	if (why->text[0])
+		json_object_set_new(o, "error", json_text(why->text));
 	if (result) {
 		set_stream(o, "stdout", &result->out);
 		set_stream(o, "stderr", &result->err);

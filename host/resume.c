@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "lib/loop.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { ATTACH_MS = 60000 };
@@ -99,7 +100,7 @@ static int take_stdin(struct resume *r, const struct agent_line *line, uint64_t 
 	agent_line_int(line, "stdin_window", &window);
 	agent_line_bool(line, "stdin", &open);
 	if (taken < 0 || window < 0 || window > AGENT_STDIN_WINDOW)
-		return err_set(err, -EPROTO, "the agent's answer to attach makes no sense: '%.80s'", line->text);
+		return err_set(err, -EPROTO, "the agent's answer to attach makes no sense: '%s'", TEXT_CUT(line->text));
 	uint64_t unread = (uint64_t)(AGENT_STDIN_WINDOW - window);
 
 	if ((uint64_t)taken < r->taken + unread || (uint64_t)taken > r->sent)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/json_get.h"
 #include "host/snapshot_manifest.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -24,66 +25,75 @@ struct reader {
 	struct err *err;
 };
 
+/* Puts before an error which file it is of, and what its member is in. */
+static int told(const struct reader *rd, const char *where, int r)
+{
+	static const char damaged[] = "the file is damaged or was not written by Coffer";
+	char *text = rd->err ? rd->err->text : NULL;
+
+	if (r == -ENOMEM)
+		err_prefix(rd->err, "%s: ", rd->name);
+	if (r >= 0 || r == -ENOMEM || !text)
+		return r;
+	if (*text == '"') {
+		memmove(text, text + 1, strlen(text));
+		err_prefix(rd->err, "%s: %s: \"%s", rd->name, damaged, where);
+	} else {
+		err_prefix(rd->err, "%s: %s: ", rd->name, damaged);
+	}
+	return r;
+}
+
 static int wrong(const struct reader *rd, const char *where, const char *key, const char *why)
 {
-	return err_set(rd->err, -EINVAL, "%s: member '%s%s' %s: the file is damaged or was not written by Coffer",
-		       rd->name, where, key, why);
+	return told(rd, where, err_set(rd->err, -EINVAL, "\"%s\" %s", key, why));
 }
 
-static int take_u64(const struct reader *rd, json_t *o, const char *where, const char *key, uint64_t min, uint64_t max,
+static int no_memory(const struct reader *rd)
+{
+	return told(rd, "", err_set(rd->err, -ENOMEM, "no memory"));
+}
+
+static int take_u64(const struct reader *rd, const json_t *o, const char *where, const char *key, uint64_t min, uint64_t max,
 		    uint64_t *ret)
 {
-	json_t *v = json_object_get(o, key);
-
-	if (!json_is_integer(v))
-		return wrong(rd, where, key, "is missing or not a number");
-	json_int_t n = json_integer_value(v);
-
-	if (n < 0 || (uint64_t)n < min || (uint64_t)n > max)
-		return wrong(rd, where, key, "is out of range");
-	*ret = (uint64_t)n;
-	return 0;
+	return told(rd, where, json_get_u64(o, key, min, max, ret, rd->err));
 }
 
-static const char *get_string(const struct reader *rd, json_t *o, const char *where, const char *key, size_t max)
+static const char *get_string(const struct reader *rd, const json_t *o, const char *where, const char *key, size_t max)
 {
-	json_t *v = json_object_get(o, key);
-	const char *s = json_string_value(v);
+	const char *s = NULL;
 
-	if (!s || strlen(s) != json_string_length(v) || json_string_length(v) > max) {
-		wrong(rd, where, key, "is missing, not a string or too long");
-		return NULL;
-	}
+	told(rd, where, json_get_string(o, key, max, true, &s, rd->err));
 	return s;
 }
 
-static int take_string(const struct reader *rd, json_t *o, const char *where, const char *key, char **ret)
+static int take_string(const struct reader *rd, const json_t *o, const char *where, const char *key, char **ret)
 {
-	const char *s = get_string(rd, o, where, key, SNAPSHOT_STRING_MAX);
-
-	if (!s)
-		return -EINVAL;
-	*ret = strdup(s);
-	return *ret ? 0 : err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
-}
-
-static bool is_hex(const char *s)
-{
-	return s[strspn(s, "0123456789abcdef")] == 0;
+	return told(rd, where, json_get_copy(o, key, SNAPSHOT_STRING_MAX, true, ret, rd->err));
 }
 
 /* Exactly `len` digits, or none when `optional`. */
-static int take_hex(const struct reader *rd, json_t *o, const char *where, const char *key, size_t len, bool optional,
+static int take_hex(const struct reader *rd, const json_t *o, const char *where, const char *key, size_t len, bool optional,
 		    char *ret)
 {
-	const char *s = get_string(rd, o, where, key, len);
+	const char *s = json_string_value(json_object_get(o, key));
 
-	if (!s)
-		return -EINVAL;
-	if (!is_hex(s) || (strlen(s) != len && !(optional && !*s)))
-		return wrong(rd, where, key, "is not a checksum or an id");
-	snprintf(ret, len + 1, "%s", s);
-	return 0;
+	if (optional && s && !*s) {
+		*ret = 0;
+		return 0;
+	}
+	return told(rd, where, json_get_hex(o, key, len, true, ret, rd->err));
+}
+
+/* At most `max` elements; *ret_n may be 0. */
+static int take_array(const struct reader *rd, const json_t *o, const char *where, const char *key, size_t max,
+		      const json_t **ret, size_t *ret_n)
+{
+	int r = told(rd, where, json_get_array(o, key, 0, max, ret, rd->err));
+
+	*ret_n = json_array_size(*ret);
+	return r;
 }
 
 static bool is_file_name(const char *s)
@@ -94,7 +104,7 @@ static bool is_file_name(const char *s)
 
 /* ---- disks ---- */
 
-static int take_layer(const struct reader *rd, json_t *o, const char *where, struct snapshot_layer *l)
+static int take_layer(const struct reader *rd, const json_t *o, const char *where, struct snapshot_layer *l)
 {
 	char hash[SNAPSHOT_HASH_LEN + 1];
 	bool vm = rd->what == SNAPSHOT_WHAT_VM;
@@ -111,29 +121,28 @@ static int take_layer(const struct reader *rd, json_t *o, const char *where, str
 	return r < 0 ? r : take_hex(rd, o, where, "digest", SNAPSHOT_DIGEST_LEN, vm, l->digest);
 }
 
-static int take_layers(const struct reader *rd, json_t *o, const char *where, struct snapshot_disk *d)
+static int take_layers(const struct reader *rd, const json_t *o, const char *where, struct snapshot_disk *d)
 {
-	json_t *list = json_object_get(o, "layers");
+	const json_t *list = NULL;
 	char inner[64];
+	size_t n;
+	int r = take_array(rd, o, where, "layers", SNAPSHOT_LAYERS_MAX, &list, &n);
 
-	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_LAYERS_MAX)
-		return wrong(rd, where, "layers", "is missing or too long");
-	size_t n = json_array_size(list);
-
+	if (r < 0)
+		return r;
 	if (n && !(d->layer = calloc(n, sizeof(*d->layer))))
-		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+		return no_memory(rd);
 	for (size_t i = 0; i < n; i++) {
 		snprintf(inner, sizeof(inner), "%slayers[%zu].", where, i);
 		d->nlayers = i + 1;
-		int r = take_layer(rd, json_array_get(list, i), inner, &d->layer[i]);
-
+		r = take_layer(rd, json_array_get(list, i), inner, &d->layer[i]);
 		if (r < 0)
 			return r;
 	}
 	return 0;
 }
 
-static int take_kind(const struct reader *rd, json_t *o, const char *where, struct snapshot_disk *d)
+static int take_kind(const struct reader *rd, const json_t *o, const char *where, struct snapshot_disk *d)
 {
 	const char *kind = get_string(rd, o, where, "kind", 16);
 
@@ -164,7 +173,7 @@ static int check_disk(const struct reader *rd, const char *where, const struct s
 	return 0;
 }
 
-static int take_disk(const struct reader *rd, json_t *o, size_t number, struct snapshot_disk *d)
+static int take_disk(const struct reader *rd, const json_t *o, size_t number, struct snapshot_disk *d)
 {
 	char where[32];
 	uint64_t n = 0, mtime = 0;
@@ -192,20 +201,19 @@ static int take_disk(const struct reader *rd, json_t *o, size_t number, struct s
 	return r != 0 ? r : check_disk(rd, where, d);
 }
 
-static int take_disks(const struct reader *rd, json_t *o, struct snapshot_manifest *m)
+static int take_disks(const struct reader *rd, const json_t *o, struct snapshot_manifest *m)
 {
-	json_t *list = json_object_get(o, "disks");
+	const json_t *list = NULL;
+	size_t n;
+	int r = take_array(rd, o, "", "disks", SNAPSHOT_DISKS_MAX, &list, &n);
 
-	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_DISKS_MAX)
-		return wrong(rd, "", "disks", "is missing or too long");
-	size_t n = json_array_size(list);
-
+	if (r < 0)
+		return r;
 	if (n && !(m->disk = calloc(n, sizeof(*m->disk))))
-		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+		return no_memory(rd);
 	for (size_t i = 0; i < n; i++) {
 		m->ndisks = i + 1;
-		int r = take_disk(rd, json_array_get(list, i), i, &m->disk[i]);
-
+		r = take_disk(rd, json_array_get(list, i), i, &m->disk[i]);
 		if (r < 0)
 			return r;
 	}
@@ -240,9 +248,11 @@ bool snapshot_device_is_plain(const char *s)
 	return true;
 }
 
-static int take_machine(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_machine(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
-	json_t *o = json_object_get(root, "machine"), *list = json_object_get(o, "devices");
+	const json_t *o = json_object_get(root, "machine");
+	const json_t *list = NULL;
+	size_t n = 0;
 	int r = take_u64(rd, o, "machine.", "cpus", 1, VM_MAX_VCPUS, &m->cpus);
 
 	if (r == 0)
@@ -251,14 +261,12 @@ static int take_machine(const struct reader *rd, json_t *root, struct snapshot_m
 		r = wrong(rd, "machine.", "memory", "is not a multiple of 1 MiB");
 	if (r == 0)
 		r = take_string(rd, o, "machine.", "cmdline", &m->cmdline);
+	if (r == 0)
+		r = take_array(rd, o, "machine.", "devices", SNAPSHOT_DEVICES_MAX, &list, &n);
 	if (r < 0)
 		return r;
-	if (!json_is_array(list) || json_array_size(list) > SNAPSHOT_DEVICES_MAX)
-		return wrong(rd, "machine.", "devices", "is missing or too long");
-	size_t n = json_array_size(list);
-
 	if (n && !(m->device = calloc(n, sizeof(*m->device))))
-		return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+		return no_memory(rd);
 	for (size_t i = 0; i < n; i++) {
 		const char *s = json_string_value(json_array_get(list, i));
 
@@ -268,14 +276,14 @@ static int take_machine(const struct reader *rd, json_t *root, struct snapshot_m
 		m->device[i] = strdup(s);
 		m->ndevices = i + 1;
 		if (!m->device[i])
-			return err_set(rd->err, -ENOMEM, "%s: out of memory", rd->name);
+			return no_memory(rd);
 	}
 	return 0;
 }
 
-static int take_cpu(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_cpu(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
-	json_t *o = json_object_get(root, "cpu");
+	const json_t *o = json_object_get(root, "cpu");
 	const char *vendor = get_string(rd, o, "cpu.", "vendor", sizeof(m->cpu.vendor) - 1);
 	uint64_t family = 0, model = 0, stepping = 0;
 	int r = vendor ? take_u64(rd, o, "cpu.", "family", 0, UINT32_MAX, &family) : -EINVAL;
@@ -297,10 +305,10 @@ static int take_cpu(const struct reader *rd, json_t *root, struct snapshot_manif
 
 /* ---- the rest ---- */
 
-static int take_file(const struct reader *rd, json_t *files, const char *name, bool hashed, struct snapshot_file *f)
+static int take_file(const struct reader *rd, const json_t *files, const char *name, bool hashed, struct snapshot_file *f)
 {
 	char where[32];
-	json_t *o = json_object_get(files, name);
+	const json_t *o = json_object_get(files, name);
 	bool vm = rd->what == SNAPSHOT_WHAT_VM;
 
 	snprintf(where, sizeof(where), "files.%s.", name);
@@ -313,9 +321,9 @@ static int take_file(const struct reader *rd, json_t *files, const char *name, b
 	return r;
 }
 
-static int take_files(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_files(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
-	json_t *files = json_object_get(root, "files");
+	const json_t *files = json_object_get(root, "files");
 	int r = take_file(rd, files, SNAPSHOT_STATE, true, &m->state);
 
 	if (r == 0)
@@ -325,14 +333,14 @@ static int take_files(const struct reader *rd, json_t *root, struct snapshot_man
 	return r < 0 ? r : take_u64(rd, root, "", "zstd_level", 0, 22, &m->level);
 }
 
-static int take_vm(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_vm(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
 	const struct {
 		const char *key;
 		char **to;
 	} strings[] = { { "image", &m->image }, { "user", &m->user }, { "cwd", &m->cwd }, { "kernel", &m->kernel },
 			{ "hostname", &m->hostname } };
-	json_t *o = json_object_get(root, "vm");
+	const json_t *o = json_object_get(root, "vm");
 	int r = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(strings) && r == 0; i++)
@@ -340,9 +348,9 @@ static int take_vm(const struct reader *rd, json_t *root, struct snapshot_manife
 	return r;
 }
 
-static int take_identity(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_identity(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
-	json_t *parent = json_object_get(root, "parent");
+	const json_t *parent = json_object_get(root, "parent");
 	bool vm = rd->what == SNAPSHOT_WHAT_VM;
 	uint64_t created = 0;
 	int r = take_string(rd, root, "", "coffer", &m->version);
@@ -359,7 +367,7 @@ static int take_identity(const struct reader *rd, json_t *root, struct snapshot_
 	return r < 0 ? r : take_string(rd, parent, "parent.", "path", &m->parent_path);
 }
 
-static int take_all(const struct reader *rd, json_t *root, struct snapshot_manifest *m)
+static int take_all(const struct reader *rd, const json_t *root, struct snapshot_manifest *m)
 {
 	const char *what = get_string(rd, root, "", "what", 16);
 	uint64_t format = 0;
@@ -394,15 +402,10 @@ int snapshot_manifest_parse(const char *name, enum snapshot_what what, const cha
 {
 	const struct reader rd = { name, what, err };
 	struct snapshot_manifest m = { 0 };
-	json_error_t e;
-
-	if (len > SNAPSHOT_MANIFEST_MAX)
-		return err_set(err, -EINVAL, "%s: larger than %d bytes: it was not written by Coffer", name,
-			       SNAPSHOT_MANIFEST_MAX);
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &e);
+	json_t *root = json_get_document(text, len, SNAPSHOT_MANIFEST_MAX, JSON_OBJECT, err);
 
 	if (!root)
-		return err_set(err, -EINVAL, "%s line %d: %s: the file is damaged", name, e.line, e.text);
+		return told(&rd, "", -EINVAL);
 	int r = take_all(&rd, root, &m);
 
 	json_decref(root);

@@ -28,6 +28,7 @@
 #include "host/file.h"
 #include "host/vmdir.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 
 #define TEMP_PREFIX ".coffer-snapshot-"
 enum { DRAFT_TRIES = 16 };
@@ -39,8 +40,8 @@ int snapshot_name_check(const char *name, struct err *err)
 	if (n == 0 || n > SNAPSHOT_NAME_MAX || strchr("_.-", name[0]) ||
 	    name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_.-")] != 0)
 		return err_set(err, -EINVAL,
-			       "'%.120s' is not a snapshot's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit; or a path, with a / in it",
-			       name, SNAPSHOT_NAME_MAX);
+			       "'%s' is not a snapshot's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit; or a path, with a / in it",
+			       TEXT_CUT(name), SNAPSHOT_NAME_MAX);
 	return 0;
 }
 

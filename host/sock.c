@@ -27,17 +27,24 @@ static int make_address(int dirfd, const char *name, struct sockaddr_un *ret, st
 	return 0;
 }
 
-int sock_listen_at(int dirfd, const char *name, int type, struct err *err)
+/* A new socket, and the address of that name. */
+static int make_socket(int dirfd, const char *name, int type, struct sockaddr_un *ret, struct err *err)
 {
-	struct sockaddr_un sa;
-	_cleanup_close_ int fd = -1;
-	int r = make_address(dirfd, name, &sa, err);
+	int r = make_address(dirfd, name, ret, err);
 
 	if (r < 0)
 		return r;
-	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	r = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	return r < 0 ? err_errno(err, -errno, "socket") : r;
+}
+
+int sock_listen_at(int dirfd, const char *name, int type, struct err *err)
+{
+	struct sockaddr_un sa;
+	_cleanup_close_ int fd = make_socket(dirfd, name, type, &sa, err);
+
 	if (fd < 0)
-		return err_errno(err, -errno, "socket");
+		return fd;
 	/* The mode of the inode follows the socket's; the directory is private anyway. */
 	if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
 		return err_errno(err, -errno, "bind '%s'", name);
@@ -49,14 +56,11 @@ int sock_listen_at(int dirfd, const char *name, int type, struct err *err)
 int sock_connect_at(int dirfd, const char *name, int type, struct err *err)
 {
 	struct sockaddr_un sa;
-	_cleanup_close_ int fd = -1;
-	int r = make_address(dirfd, name, &sa, err);
+	_cleanup_close_ int fd = make_socket(dirfd, name, type, &sa, err);
+	int r;
 
-	if (r < 0)
-		return r;
-	fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (fd < 0)
-		return err_errno(err, -errno, "socket");
+		return fd;
 	do
 		r = connect(fd, (struct sockaddr *)&sa, sizeof(sa));
 	while (r < 0 && errno == EINTR);

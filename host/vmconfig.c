@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/json_get.h"
 #include "host/vmdir.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -96,8 +97,7 @@ int vmdir_write_config(const struct vmdir *d, const struct vm_config *c, struct 
 		const char *v = *string_member(c, i) ? *string_member(c, i) : "";
 
 		/* What is not UTF-8 (a path, the command) is here for people only. */
-		if (json_object_set_new(o, strings[i].key, json_string(v)) < 0)
-			json_object_set_new(o, strings[i].key, json_string("?"));
+		json_object_set_new(o, strings[i].key, json_text(v));
 	}
 	_cleanup_free_ char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
 

@@ -12,6 +12,7 @@
 
 #include "host/paths.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 
 enum { ID_TRIES = 16 };
 
@@ -26,7 +27,7 @@ int vmdir_check_id(const char *id, struct err *err)
 
 	if (n == 0 || n > VMDIR_ID_MAX || !memchr(first, id[0], sizeof(first) - 1) || strspn(id, others) != n)
 		return err_set(err, -EINVAL,
-			       "'%.80s' is not a VM's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit", id,
+			       "'%s' is not a VM's name: 1 to %d of a-z 0-9 _ . -, the first a letter or digit", TEXT_CUT(id),
 			       VMDIR_ID_MAX);
 	return 0;
 }

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Error objects: see err.h. Over-long texts are cut at ERR_MAX - 1 bytes. */
+/* Error objects: see err.h. */
 #include "lib/err.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void err_make_bytes_printable(char *p, size_t n, const char *keep)
-{
-	for (size_t i = 0; i < n; i++) {
-		unsigned char c = (unsigned char)p[i], next = i + 1 < n ? (unsigned char)p[i + 1] : 0;
+#include "lib/text.h"
 
-		if ((c < 0x20 && (c == 0 || !strchr(keep, c))) || c == 0x7f)
-			p[i] = '?';
-		if (c == 0xc2 && next >= 0x80 && next < 0xa0)
-			p[i] = p[i + 1] = '?';
-	}
-}
+/* What does not fit here does not fit into an error either. */
+enum { RAW_MAX = 2 * ERR_MAX };
 
-void err_make_printable(char *s)
+/* `fmt` and then `rest`. */
+static void set_text(struct err *err, const char *fmt, va_list ap, const char *rest)
 {
-	if (s)
-		err_make_bytes_printable(s, strlen(s), "");
+	char raw[RAW_MAX];
+	int n = vsnprintf(raw, sizeof(raw), fmt, ap);
+	size_t at = n < 0 ? 0 : (size_t)n;
+
+	if (at < sizeof(raw))
+		snprintf(raw + at, sizeof(raw) - at, "%s", rest);
+	text_escape(raw, strlen(raw), "", err->text, sizeof(err->text));
 }
 
 int err_set(struct err *err, int code, const char *fmt, ...)
@@ -31,26 +30,23 @@ int err_set(struct err *err, int code, const char *fmt, ...)
 		return code;
 	err->code = code;
 	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	set_text(err, fmt, ap, "");
 	va_end(ap);
-	err_make_printable(err->text);
 	return code;
 }
 
 int err_errno(struct err *err, int code, const char *fmt, ...)
 {
+	char reason[RAW_MAX / 4];
 	va_list ap;
-	size_t n;
 
 	if (!err)
 		return code;
 	err->code = code;
+	snprintf(reason, sizeof(reason), ": %s", strerror(-code));
 	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	set_text(err, fmt, ap, reason);
 	va_end(ap);
-	n = strlen(err->text);
-	snprintf(err->text + n, sizeof(err->text) - n, ": %s", strerror(-code));
-	err_make_printable(err->text);
 	return code;
 }
 
@@ -58,15 +54,11 @@ void err_prefix(struct err *err, const char *fmt, ...)
 {
 	char old[ERR_MAX];
 	va_list ap;
-	size_t n;
 
 	if (!err)
 		return;
 	memcpy(old, err->text, sizeof(old));
 	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof(err->text), fmt, ap);
+	set_text(err, fmt, ap, old);
 	va_end(ap);
-	n = strlen(err->text);
-	snprintf(err->text + n, sizeof(err->text) - n, "%s", old);
-	err_make_printable(err->text);
 }

@@ -17,7 +17,7 @@ enum { ERR_MAX = 512 };
 
 struct err {
 	int code;           /* negative errno, 0 when unset */
-	char text[ERR_MAX]; /* one line, no newline, printable: control characters are replaced by '?' */
+	char text[ERR_MAX]; /* one line of UTF-8 without control characters: escaped, and cut with "..." (text.h) */
 };
 
 #define ERR_INIT ((struct err){ 0 })
@@ -27,12 +27,6 @@ int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((form
 
 /* Set the text and append ": " and the message of `code`. */
 int err_errno(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
-/* Control characters become '?', in UTF-8 also those of two bytes (U+0080 to U+009F), so that no text from elsewhere
- * can hide another from the terminal. NULL too. */
-void err_make_printable(char *s);
-/* The same of n bytes, which may have any in them; those of `keep` stay. */
-void err_make_bytes_printable(char *p, size_t n, const char *keep);
 
 /* Put words before the text that is there. It returns nothing: the caller has the code, also where err is NULL. */
 void err_prefix(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

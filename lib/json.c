@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/text.h"
+
 enum expect {
 	EXPECT_VALUE,
 	EXPECT_VALUE_OR_END, /* just after '[' */
@@ -385,40 +387,12 @@ static void put(struct json_writer *w, const char *s, size_t n)
 	w->len += n;
 }
 
-/* Length of the valid UTF-8 sequence at s (RFC 3629: shortest form, no surrogates), or 0. */
-static size_t utf8_length(const unsigned char *s, size_t n)
-{
-	uint32_t c, min;
-	size_t len;
-
-	if (s[0] < 0x80)
-		return 1;
-	if (s[0] >= 0xc2 && s[0] < 0xe0)
-		len = 2, c = s[0] & 0x1f, min = 0x80;
-	else if (s[0] >= 0xe0 && s[0] < 0xf0)
-		len = 3, c = s[0] & 0x0f, min = 0x800;
-	else if (s[0] >= 0xf0 && s[0] < 0xf5)
-		len = 4, c = s[0] & 0x07, min = 0x10000;
-	else
-		return 0;
-	if (len > n)
-		return 0;
-	for (size_t i = 1; i < len; i++) {
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-		c = c << 6 | (s[i] & 0x3f);
-	}
-	if (c < min || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-		return 0;
-	return len;
-}
-
 static void put_string(struct json_writer *w, const char *s, size_t n)
 {
 	put(w, "\"", 1);
 	for (size_t i = 0; i < n && !w->overflow;) {
 		unsigned char c = (unsigned char)s[i];
-		size_t len = utf8_length((const unsigned char *)s + i, n - i);
+		size_t len = text_utf8_length(s + i, n - i);
 		char escape[8];
 
 		if (len == 0) {

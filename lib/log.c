@@ -8,22 +8,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/text.h"
 #include "lib/util.h"
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
 static void write_line(const struct log *l, enum log_level level, const char *fmt, va_list ap)
 {
-	char line[LOG_LINE_MAX];
+	char line[LOG_LINE_MAX], text[LOG_LINE_MAX];
 	int n = snprintf(line, sizeof(line), "%s: %s%s", l->prefix ? l->prefix : "coffer",
 			 level == LOG_ERROR ? "" : level_names[level], level == LOG_ERROR ? "" : ": ");
-	size_t at = (size_t)MIN(n, (int)sizeof(line) - 2);
+	size_t at = (size_t)MIN(n, (int)sizeof(line) / 2);
 
-	n = vsnprintf(line + at, sizeof(line) - at - 1, fmt, ap);
-	size_t end = MIN(at + (size_t)MAX(n, 0), sizeof(line) - 2);
-	for (size_t i = at; i < end; i++)
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-			line[i] = '?';
+	vsnprintf(text, sizeof(text), fmt, ap);
+	size_t end = at + text_escape(text, strlen(text), "", line + at, sizeof(line) - at - 1);
+
 	line[end++] = '\n';
 	/* A log that cannot be written has nowhere to say so. */
 	ssize_t ignored = write(l->fd, line, end);

@@ -21,6 +21,7 @@
 #include <time.h>
 
 #include "lib/fd.h"
+#include "lib/text.h"
 
 enum { DISCARD_MAX = 64 << 10, TOKEN_REPLY_MAX = 128 << 10, ERROR_TEXT = 200 };
 
@@ -165,8 +166,7 @@ static void parse_content_range(struct http_job *j, const char *s)
 
 static void copy_text(char *to, size_t size, const char *from)
 {
-	snprintf(to, size, "%s", from);
-	err_make_printable(to);
+	text_escape(from, strlen(from), "", to, size);
 }
 
 static void take_header(struct http_job *j, const char *name, const char *value)

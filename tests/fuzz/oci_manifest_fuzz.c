@@ -12,7 +12,7 @@
 
 static void check_descriptor(const struct oci_descriptor *d)
 {
-	FUZZ_REQUIRE(oci_digest_check(d->digest) == 0 && d->size <= INT64_MAX);
+	FUZZ_REQUIRE(oci_is_digest(d->digest) && d->size <= INT64_MAX);
 	FUZZ_REQUIRE(memchr(d->type, 0, sizeof(d->type)) && memchr(d->ref, 0, sizeof(d->ref)));
 }
 
@@ -65,7 +65,7 @@ static void try_config(const char *text, size_t len)
 		return;
 	}
 	for (size_t i = 0; i < o.ndiff_ids; i++)
-		FUZZ_REQUIRE(oci_digest_check(o.diff_id[i]) == 0);
+		FUZZ_REQUIRE(oci_is_digest(o.diff_id[i]));
 	if (oci_config_apply(&o, &image, &err) < 0)
 		FUZZ_REQUIRE(err.text[0]);
 	image_finish(&image);

@@ -139,14 +139,14 @@ static void a_good_answer_is_taken(void **s)
 	assert_int_equal(le64_get(r.value[CONTROL_V_STATE]), VM_PAUSED);
 }
 
-static void a_refusal_comes_with_its_words_made_printable(void **s)
+static void a_refusal_comes_with_its_words_escaped(void **s)
 {
 	struct control_reply r;
 	struct err err = ERR_INIT;
 
 	(void)s;
 	assert_int_equal(call(REFUSE, &r, &err), -EBUSY);
-	assert_string_equal(err.text, "no?way");
+	assert_string_equal(err.text, "no\\x0away");
 }
 
 static void answers_that_make_no_sense_are_errors(void **s)
@@ -279,7 +279,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_good_answer_is_taken),
-		T(a_refusal_comes_with_its_words_made_printable),
+		T(a_refusal_comes_with_its_words_escaped),
 		T(answers_that_make_no_sense_are_errors),
 		T(stages_are_told_and_ready_is_answered),
 		T(a_stage_that_is_refused_ends_the_call),

@@ -251,7 +251,7 @@ static void damaged_layers_are_refused(void **state)
 		{ LAYER("\"file\":\"a\"", ",\"xxh128\":\"" XXH "\""), "index_hash" },
 		{ LAYER("\"file\":\"a\"", HASHES ",\"message\":7"), "message" },
 		{ FILE_LAYER ",{\"kind\":\"raw\",\"file\":\"b\",\"bytes\":1,\"sha256\":\"" SHA "\",\"xxh128\":\"" XXH "\"," WHEN "}",
-		  "layer 2: manifest: a raw layer" },
+		  "manifest: layer 2: a raw layer" },
 		{ "{\"kind\":\"raw\",\"file\":\"b\",\"bytes\":4097,\"sha256\":\"" SHA "\",\"xxh128\":\"" XXH "\"," WHEN "}",
 		  "the disk 4096" },
 		{ "{\"kind\":\"lsmt\",\"file\":\"b\",\"bytes\":-1,\"sha256\":\"" SHA "\",\"xxh128\":\"" XXH "\"," WHEN "}", "bytes" },
@@ -307,8 +307,7 @@ static void manifest_members_are_optional_or_unknown(void **state)
 	assert_int_equal(image_manifest_parse(text, strlen(text), &image, &err), 0);
 	assert_null(image.user);
 	assert_null(image.env);
-	assert_non_null(image.cmd);
-	assert_null(image.cmd[0]);
+	assert_null(image.cmd);
 	image_finish(&image);
 }
 
@@ -324,7 +323,8 @@ static void manifest_lists_have_a_limit(void **state)
 		n += (size_t)sprintf(text + n, ",\"A=%u\"", i);
 	n += (size_t)sprintf(text + n, "]}");
 	assert_int_equal(image_manifest_parse(text, n, &image, &err), -EINVAL);
-	assert_int_equal(image_manifest_parse(text, (size_t)IMAGE_MANIFEST_MAX + 1, &image, &err), -EFBIG);
+	assert_int_equal(image_manifest_parse(text, (size_t)IMAGE_MANIFEST_MAX + 1, &image, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "at most 262144 are taken"));
 }
 
 static void published_image_is_found_by_name(void **state)

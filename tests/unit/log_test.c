@@ -34,7 +34,7 @@ static void lines_carry_prefix_and_level(void **s)
 	log_line(&l, LOG_WARN, "a\nb");
 	log_line(&l, LOG_DEBUG, "not shown");
 	slurp(p[0], buf, sizeof(buf));
-	assert_string_equal(buf, "x: broken: 7\nx: warn: a?b\n");
+	assert_string_equal(buf, "x: broken: 7\nx: warn: a\\x0ab\n");
 	close(p[0]);
 	close(p[1]);
 }

@@ -54,7 +54,7 @@ static void a_panic_comes_with_the_kernel_s_words(void **s)
 	(void)s;
 	put(VMDIR_STATUS, "{\"stop\":\"panic\",\"text\":\"\"}\n");
 	put(VMDIR_CONSOLE, "booting\r\n[    1.0] Kernel panic - not syncing: VFS: Unable\033[31m to mount\r\n[    1.1] more\r\n");
-	expect(true, EXITED_1, VM_END_GUEST, "the guest's kernel panicked; it said: Kernel panic - not syncing: VFS: Unable?[31m to mount");
+	expect(true, EXITED_1, VM_END_GUEST, "the guest's kernel panicked; it said: Kernel panic - not syncing: VFS: Unable\\x1b[31m to mount");
 }
 
 static void a_guest_that_goes_down_while_booting_is_quoted(void **s)
