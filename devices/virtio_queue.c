@@ -222,21 +222,39 @@ bool vq_needs_interrupt(struct virtio_queue *q)
 	return (uint16_t)(now - v - 1) < (uint16_t)(now - old);
 }
 
-bool vq_enable_notify(struct virtio_queue *q)
+int vq_available(const struct virtio_queue *q)
+{
+	uint16_t idx, n;
+
+	if (!q->st->ready || q->stopped)
+		return 0;
+	if (mem_load_le16_acquire(q->mem, avail_idx(q), &idx) < 0)
+		return -EBADMSG;
+	n = (uint16_t)(idx - q->st->next_avail);
+	return n <= q->st->size ? n : -EBADMSG;
+}
+
+bool vq_notify_at(struct virtio_queue *q, uint16_t n)
 {
 	int r;
 
 	if (!q->st->ready || q->stopped)
 		return false;
 	if (q->event_idx)
-		r = mem_store_le16_release(q->mem, avail_event(q), q->st->next_avail);
+		r = mem_store_le16_release(q->mem, avail_event(q), (uint16_t)(q->st->next_avail + n - 1));
 	else
 		r = mem_store_le16_release(q->mem, used_flags(q), 0);
 	if (r < 0)
 		return false;
 	/* Our wish must be visible before we look at the driver's index: it writes the index, then looks at our wish. */
 	atomic_thread_fence(memory_order_seq_cst);
-	return vq_has_work(q);
+	r = vq_available(q);
+	return r < 0 || r >= n; /* a broken index is for the next look at the queue to report */
+}
+
+bool vq_enable_notify(struct virtio_queue *q)
+{
+	return vq_notify_at(q, 1);
 }
 
 void vq_disable_notify(struct virtio_queue *q)

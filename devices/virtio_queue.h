@@ -67,6 +67,10 @@ bool vq_needs_interrupt(struct virtio_queue *q);
 /* Ask for notifications again; returns true when requests arrived meanwhile: pop again. */
 bool vq_enable_notify(struct virtio_queue *q);
 void vq_disable_notify(struct virtio_queue *q);
+/* How many requests are there? (0 when it is stopped, -EBADMSG when the driver's index is broken) */
+int vq_available(const struct virtio_queue *q);
+/* Ask to be notified once there are n (1 to its size) of them; returns true when there are already. */
+bool vq_notify_at(struct virtio_queue *q, uint16_t n);
 
 /* Copy between the chain's parts and a buffer, from byte `off` of the part. Return bytes copied (short at its end). */
 size_t vq_chain_read(const struct virtio_queue *q, const struct vq_chain *c, uint64_t off, void *buf, size_t len);

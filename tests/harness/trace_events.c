@@ -8,6 +8,7 @@
 
 #include "devices/ged.h"
 #include "devices/virtio_balloon.h"
+#include "devices/virtio_input.h"
 #include "devices/vmgenid.h"
 #include "lib/util.h"
 #include "tests/harness/trace.h"
@@ -39,6 +40,17 @@ static void balloon_event(struct device *d, struct rnd *r)
 		balloon_set_target(d, rnd_below(r, (TRACE_RAM >> 20) + 2), NULL);
 }
 
+/* Keys of a keyboard, pressed, let go of, and impossible. */
+static void input_event(struct device *d, struct rnd *r)
+{
+	struct display_input_event e[DISPLAY_EVENTS_MAX];
+	size_t n = 1 + rnd_below(r, ARRAY_SIZE(e));
+
+	for (size_t i = 0; i < n; i++)
+		e[i] = (struct display_input_event){ le16_make(1), le16_make((uint16_t)(1 + rnd_below(r, 250))), le32_make(rnd_below(r, 2)) };
+	virtio_input_inject(d, e, n);
+}
+
 static const struct {
 	const char *name;
 	trace_event_fn *fn;
@@ -46,6 +58,7 @@ static const struct {
 	{ "ged", ged_event },
 	{ "vmgenid", vmgenid_event },
 	{ "balloon", balloon_event },
+	{ "input", input_event },
 };
 
 trace_event_fn *trace_event(const struct device_ops *ops)
