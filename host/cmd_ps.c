@@ -179,12 +179,12 @@ static json_t *row_json(const struct row *r)
 	const struct vm_config *c = &r->config;
 	json_t *o = json_pack("{s:s s:s s:I s:I s:I s:I}", "id", c->id, "state", r->state, "pid", (json_int_t)r->pid, "used",
 			      (json_int_t)r->used, "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits);
-	json_t *more = r->unknown ? json_pack("{s:n s:n s:n s:n s:n s:n s:n}", "cpus", "memory", "created_ms", "image", "kernel",
-					      "command", "keep") :
-				    json_pack("{s:I s:I s:I s:o s:o s:o s:b}", "cpus", (json_int_t)c->cpus, "memory",
+	json_t *more = r->unknown ? json_pack("{s:n s:n s:n s:n s:n s:n s:n s:n}", "cpus", "memory", "created_ms", "image", "kernel",
+					      "command", "keep", "display") :
+				    json_pack("{s:I s:I s:I s:o s:o s:o s:b s:o}", "cpus", (json_int_t)c->cpus, "memory",
 					      (json_int_t)c->memory, "created_ms", (json_int_t)c->created_ms, "image",
 					      json_text(c->image), "kernel", json_text(c->kernel), "command", json_text(c->command),
-					      "keep", c->keep);
+					      "keep", c->keep, "display", c->display[0] ? json_text(c->display) : json_null());
 
 	json_object_update(o, more);
 	json_decref(more);

@@ -57,6 +57,9 @@ static const struct opt options[] = {
 		    "how long reads of remote layers wait for a server that fails before the guest sees an I/O error (60)"),
 	OPT_SIZE(struct run_options, l.cache_size, "cache-size", 0, "SIZE", MIB(1), UINT64_MAX >> 1, 1,
 		 "what the cache of all remote layers may take up; $COFFER_CACHE_SIZE or 20G when not given"),
+	OPT_STRING(struct run_options, l.tier, "tier", 0, "TIER", "microvm, or vm: with a display, keyboard, pointer and touch screen (microvm)"),
+	OPT_STRING(struct run_options, l.display_size, "display", 0, "WIDTHxHEIGHT", "size of the display when it starts (1280x800); makes it a vm"),
+	OPT_STRING(struct run_options, l.gpu, "gpu", 0, "KIND", "2d: the display draws what the guest has computed (2d)"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
 	OPT_STRING(struct run_options, l.initrd, "initrd", 0, "FILE", "initramfs in place of Coffer's own; it must start coffer-agent"),
 	OPT_STRING(struct run_options, l.append, "append", 0, "WORDS", "more words for the kernel's command line"),
@@ -89,7 +92,8 @@ static const struct cmd_help help = {
 		    "tar c src | coffer run -i -- sh -c 'tar x && make -C src'\n"
 		    "coffer run --keep --name work -- true\n"
 		    "coffer run -it --image ./my-root.img bash\n"
-		    "coffer run --from ready -- ./job",
+		    "coffer run --from ready -- ./job\n"
+		    "coffer run --keep --name desk --image desktop --tier vm --memory 2G -- true",
 };
 
 struct run {
@@ -267,7 +271,7 @@ static int check_from(const struct run_options *o, struct err *err)
 		{ "cpus", o->l.cpus }, { "memory", o->l.memory }, { "image", o->l.image }, { "disk", o->l.disks.n },
 		{ "overlay-size", o->l.overlay_size }, { "kernel", o->l.kernel }, { "initrd", o->l.initrd }, { "append", o->l.append },
 		{ "fetch", o->l.fetch }, { "fetch-timeout", o->l.fetch_timeout > 0 }, { "cache-size", o->l.cache_size },
-		{ "device", o->l.devices.n }, { "boot-timeout", o->l.boot_timeout > 0 }, { "prepare", o->prepare },
+		{ "device", o->l.devices.n }, { "tier", o->l.tier }, { "display", o->l.display_size }, { "gpu", o->l.gpu }, { "boot-timeout", o->l.boot_timeout > 0 }, { "prepare", o->prepare },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(no); i++)
@@ -340,7 +344,9 @@ int cmd_run(int argc, char **argv)
 	run.o.l.memory = run.o.l.memory ? run.o.l.memory : MIB(512);
 	if (user_disk_check(&run.o.l.disks, !run.o.l.image || strcmp(run.o.l.image, LAUNCH_NO_IMAGE) != 0, &err) < 0)
 		return cmd_fail(&err);
-	if (vmargs_check_devices(&run.o.l.devices, &err) < 0)
+	if (vmargs_check_devices(&run.o.l.devices, &err) < 0 ||
+	    vm_display_parse(run.o.l.tier, run.o.l.display_size, run.o.l.gpu, &run.o.l.display, &err) < 0 ||
+	    vm_display_add_devices(&run.o.l.display, &run.o.l.devices, &err) < 0)
 		return cmd_fail(&err);
 	if (run.o.prepare)
 		return prepare(&run);

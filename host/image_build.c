@@ -25,6 +25,7 @@
 #include "host/ext4_write.h"
 #include "host/fstree_source.h"
 #include "host/image_debian.h"
+#include "host/image_desktop.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
 #include "lib/text.h"
@@ -154,6 +155,11 @@ static void give_to_root(struct fstree *t)
 		i->uid = i->gid = 0;
 }
 
+static bool is_debian(const struct image_build_options *o)
+{
+	return strcmp(o->source, IMAGE_DEBIAN) == 0 || strcmp(o->source, IMAGE_DESKTOP) == 0;
+}
+
 /* Open the source and read its tree. *ret_fd is where contents come from. */
 static int read_source(const struct image_build_options *o, const struct image_draft *d, struct fstree *t, struct image *image,
 		       int *ret_fd, struct progress *p, struct err *note, struct err *err)
@@ -163,7 +169,7 @@ static int read_source(const struct image_build_options *o, const struct image_d
 	struct stat st;
 	int r = 0;
 
-	if (strcmp(o->source, IMAGE_DEBIAN) == 0) {
+	if (is_debian(o)) {
 		fd = open_work_file(d, "archive", err);
 		if (fd < 0)
 			return fd;
@@ -177,7 +183,7 @@ static int read_source(const struct image_build_options *o, const struct image_d
 	} else {
 		fd = open(o->source, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO's writer may never come */
 		if (fd < 0 && errno == ENOENT)
-			return err_errno(err, -ENOENT, "the source, '%s' (debian, a directory, a tar, or - for stdin)", o->source);
+			return err_errno(err, -ENOENT, "the source, '%s' (debian, desktop, a directory, a tar, or - for stdin)", o->source);
 		if (fd < 0 || fstat(fd, &st) < 0)
 			return err_errno(err, -errno, "open '%s'", o->source);
 		is_dir = S_ISDIR(st.st_mode);
@@ -189,6 +195,8 @@ static int read_source(const struct image_build_options *o, const struct image_d
 		progress_stage(p, "reading the source");
 		r = is_dir ? fstree_read_dir(t, fd, p, err) : fstree_read_tar(t, fd, p, err);
 	}
+	if (r == 0 && strcmp(o->source, IMAGE_DESKTOP) == 0)
+		r = image_desktop_add(t, fd, image, err);
 	if (r == 0)
 		r = check_tree(t, o->source, err);
 	if (r == 0)
@@ -258,11 +266,15 @@ static int check_options(const struct image_build_options *o, struct err *err)
 		{ "suite", o->suite != NULL }, { "mirror", o->mirror != NULL }, { "include", o->include.n > 0 }, { "cached", o->cached },
 	};
 
-	if (strcmp(o->source, IMAGE_DEBIAN) == 0)
+	if (o->with.n > 0 && strcmp(o->source, IMAGE_DESKTOP) != 0)
+		return err_set(err, -EINVAL, "--with is for the source 'desktop' only, not for '%s'", TEXT_CUT(o->source));
+	if (image_desktop_check_with(&o->with, err) < 0)
+		return -EINVAL;
+	if (is_debian(o))
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(debian_only); i++)
 		if (debian_only[i].given)
-			return err_set(err, -EINVAL, "--%s is for the source 'debian' only, not for '%s'", debian_only[i].name,
+			return err_set(err, -EINVAL, "--%s is for the sources 'debian' and 'desktop' only, not for '%s'", debian_only[i].name,
 				       TEXT_CUT(o->source));
 	if (!text_is_utf8(o->source)) /* the manifest has it */
 		return err_set(err, -EINVAL, "the path of the source, '%s', is not UTF-8: rename it, or pass a tar to stdin",
@@ -280,8 +292,8 @@ int image_build(const struct image_store *s, const struct image_build_options *o
 
 	if (r < 0)
 		return r;
-	if (name == NULL && strcmp(o->source, IMAGE_DEBIAN) == 0)
-		name = IMAGE_DEBIAN;
+	if (name == NULL && is_debian(o))
+		name = o->source;
 	if (name == NULL)
 		return err_set(err, -EINVAL, "--name is missing: what shall the image of '%s' be called?", o->source);
 	r = image_store_check_free(s, name, o->replace, err);

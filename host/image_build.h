@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Building images: from Debian's packages, a directory or a tar. */
+/* Building images: from Debian's packages (a plain one, or one with a desktop), a directory or a tar. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,19 +9,21 @@
 #include "lib/opt.h"
 
 #define IMAGE_DEBIAN "debian"
+#define IMAGE_DESKTOP "desktop"
 #define IMAGE_BUILD_SIZE (16ull << 30)
 
 struct image_build_options {
-	const char *source;      /* "debian", a directory, a tar (also compressed), or "-": a tar from stdin */
-	const char *name;        /* NULL: "debian" for that */
+	const char *source;      /* "debian", "desktop", a directory, a tar (also compressed), or "-": a tar from stdin */
+	const char *name;        /* NULL: that word for the first two */
 	uint64_t size;           /* bytes of the file system; 0: IMAGE_BUILD_SIZE, or twice the need when that is more */
 	bool replace;            /* an image of that name */
 	bool root_owner;         /* everything belongs to 0:0, whatever the source says */
 
-	/* debian only */
+	/* debian and desktop only */
 	const char *suite;       /* NULL: bookworm */
 	const char *mirror;      /* NULL: the host's own */
 	struct opt_strv include; /* packages besides the usual ones; each may be a list with commas */
+	struct opt_strv with;    /* desktop only: programs that are not in every desktop (image_desktop.h) */
 	bool cached;             /* take the packages of the last build without asking a mirror */
 };
 

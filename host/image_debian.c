@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The default image: mmdebstrap makes a minimal Debian and writes it as a tar, as root or, in a user namespace,
+ * The default image and the desktop's: mmdebstrap makes a minimal Debian and writes it as a tar, as root or, in a user namespace,
  * as anybody.
  *
  * Mirrors are the host's own for that suite (debian_sources.c), and what its apt is told about proxies and dates goes
@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "host/file.h"
+#include "host/image_desktop.h"
 #include "host/sha256.h"
 #include "host/spawn.h"
 #include "lib/fd.h"
@@ -37,6 +38,7 @@ enum { ARGUMENTS_MAX = 64, APT_OPTIONS_MAX = 24, INCLUDE_MAX = 4096, APT_CONFIG_
 
 struct recipe {
 	const char *suite;
+	const char *hook;                 /* run at the end; NULL: none */
 	char include[INCLUDE_MAX];
 	char sources[DEBIAN_SOURCES_MAX]; /* empty: mmdebstrap's default */
 	char cache[PATH_MAX];             /* of the kept tar; empty: none */
@@ -59,11 +61,14 @@ static int fill_recipe(const struct image_build_options *o, struct recipe *r, st
 
 	r->suite = o->suite != NULL ? o->suite : DEFAULT_SUITE;
 	rc = check_word("suite", r->suite, ".-_", err);
-	strcpy(r->include, DEFAULT_INCLUDE);
-	for (size_t i = 0; rc == 0 && i < o->include.n; i++) {
-		rc = check_word("package", o->include.v[i], ".-+:,_", err);
+	r->hook = strcmp(o->source, IMAGE_DESKTOP) == 0 ? IMAGE_DESKTOP_HOOK : NULL;
+	strcpy(r->include, r->hook != NULL ? IMAGE_DESKTOP_PACKAGES : DEFAULT_INCLUDE);
+	for (size_t i = 0; rc == 0 && i < o->include.n + o->with.n; i++) {
+		const char *more = i < o->include.n ? o->include.v[i] : o->with.v[i - o->include.n];
+
+		rc = check_word("package", more, ".-+:,_", err);
 		used = strlen(r->include);
-		if (rc == 0 && (size_t)snprintf(r->include + used, sizeof(r->include) - used, ",%s", o->include.v[i]) >=
+		if (rc == 0 && (size_t)snprintf(r->include + used, sizeof(r->include) - used, ",%s", more) >=
 				       sizeof(r->include) - used)
 			rc = err_set(err, -E2BIG, "the list of packages has more than %d bytes", INCLUDE_MAX);
 	}
@@ -81,12 +86,12 @@ static int fill_recipe(const struct image_build_options *o, struct recipe *r, st
 
 static void name_cache(struct recipe *r)
 {
-	char dir[PATH_MAX - 64], hex[SHA256_HEX_SIZE], text[INCLUDE_MAX + 128];
+	char dir[PATH_MAX - 64], hex[SHA256_HEX_SIZE], text[INCLUDE_MAX + 512];
 	struct sha256_ctx s;
 
 	if (file_cache_dir("debian", dir, sizeof(dir), NULL) < 0)
 		return;
-	snprintf(text, sizeof(text), "1 %s %s amd64\n", r->suite, r->include);
+	snprintf(text, sizeof(text), "1 %s %s amd64\n%s", r->suite, r->include, r->hook != NULL ? r->hook : "");
 	sha256_init(&s);
 	sha256_update(&s, strlen(text), (const uint8_t *)text);
 	sha256_update(&s, strlen(r->sources), (const uint8_t *)r->sources);
@@ -202,11 +207,13 @@ static int run_mmdebstrap(const struct recipe *r, int out, int scratch, struct p
 	_cleanup_free_ char *apt_text = NULL;
 	size_t n = 1;
 
-	_Static_assert(ARRAY_SIZE(fixed) + APT_OPTIONS_MAX + 8 < ARGUMENTS_MAX, "room for all arguments");
+	_Static_assert(ARRAY_SIZE(fixed) + APT_OPTIONS_MAX + 9 < ARGUMENTS_MAX, "room for all arguments");
 	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
 		argv[n++] = fixed[i];
 	snprintf(include, sizeof(include), "--include=%s", r->include);
 	argv[n++] = include;
+	if (r->hook != NULL)
+		argv[n++] = r->hook;
 	n += apt_options(scratch, argv + n, APT_OPTIONS_MAX, &apt_text);
 	argv[n++] = r->suite;
 	argv[n++] = "-"; /* the tar to stdout */
@@ -239,7 +246,7 @@ int image_debian_tar(const struct image_build_options *o, int out, char ret_what
 	if (rc < 0)
 		return rc;
 	name_cache(r);
-	snprintf(ret_what, IMAGE_SOURCE_MAX + 1, "debian %.64s: %.400s", r->suite, r->include);
+	snprintf(ret_what, IMAGE_SOURCE_MAX + 1, "%s %.64s: %.400s", o->source, r->suite, r->include);
 	if (o->cached)
 		return take_cached(r, out, &when, p, err);
 

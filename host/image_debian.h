@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A minimal Debian as a tar, by mmdebstrap. */
+/* A minimal Debian, or one with the packages of a desktop, as a tar, by mmdebstrap. */
 #pragma once
 #include "host/image_build.h"
 

@@ -42,20 +42,27 @@ enum {
 
 /* What a guest needs before its root disk is mounted, in an order that has the devices found early. */
 static const struct module_want wants[] = {
-	{ "virtio_mmio", true },
-	{ "virtio_blk", true },
-	{ "vmw_vsock_virtio_transport", true },
-	{ "virtio_console", false },
-	{ "virtio_rng", false },
-	{ "virtio_balloon", false },
-	{ "crc32c_intel", false }, /* libcrc32c asks for "crc32c" by name only, so no table has it as a dependency */
-	{ "crc32c_generic", false },
-	{ "ext4", true },
-	{ "erofs", false },
-	{ "overlay", true },
-	{ "button", false },
-	{ "evdev", false },
-	{ "pvpanic_mmio", false },
+	{ .name = "virtio_mmio", .required = true },
+	{ .name = "virtio_blk", .required = true },
+	{ .name = "vmw_vsock_virtio_transport", .required = true },
+	{ .name = "virtio_console" },
+	{ .name = "virtio_rng" },
+	{ .name = "virtio_balloon" },
+	{ .name = "crc32c_intel" }, /* libcrc32c asks for "crc32c" by name only, so no table has it as a dependency */
+	{ .name = "crc32c_generic" },
+	{ .name = "ext4", .required = true },
+	{ .name = "erofs" },
+	{ .name = "overlay", .required = true },
+	{ .name = "button" },
+	{ .name = "evdev" },
+	{ .name = "pvpanic_mmio" },
+};
+
+#define DRAW "a guest with a display needs it: take Debian's linux-image-amd64 or the kernel of 'make guest-kernel'"
+static const struct module_want display_wants[] = {
+	{ .name = "virtio_gpu", .required = true, .need = DRAW },
+	{ .name = "virtio_input", .required = true, .need = DRAW },
+	{ .name = "evdev", .required = true, .need = DRAW },
 };
 
 /* The version is a directory name, so it may hold nothing but what kernel versions are made of. */
@@ -148,12 +155,16 @@ static int find_modules(const char *kernel_path, const char *version, char ret[P
 	return 0;
 }
 
-static int add_modules(struct cpio *c, const char *dir, struct err *err)
+static int add_modules(struct cpio *c, const char *dir, bool display, struct err *err)
 {
 	char name[MODULE_NAME_MAX], path[MODULE_NAME_MAX + 32], text[MODULES_MAX * sizeof(path)];
+	struct module_want all[ARRAY_SIZE(wants) + ARRAY_SIZE(display_wants)];
 	struct module_list list = { .n = 0 };
 	size_t used = 0, n;
-	int r = modules_collect(dir, wants, ARRAY_SIZE(wants), &list, err);
+
+	memcpy(all, wants, sizeof(wants));
+	memcpy(all + ARRAY_SIZE(wants), display_wants, sizeof(display_wants));
+	int r = modules_collect(dir, all, display ? ARRAY_SIZE(all) : ARRAY_SIZE(wants), &list, err);
 
 	if (r < 0)
 		return r;
@@ -182,7 +193,7 @@ static int add_modules(struct cpio *c, const char *dir, struct err *err)
 	return r < 0 ? err_errno(err, r, "initramfs: add the list of modules") : (int)n;
 }
 
-static int make_archive(struct cpio *c, const char *agent_path, const char *modules_dir, struct err *err)
+static int make_archive(struct cpio *c, const char *agent_path, const char *modules_dir, bool display, struct err *err)
 {
 	static const char *const dirs[] = { "dev", "proc", "sys", "lib", "lib/modules" };
 	_cleanup_free_ uint8_t *agent = NULL;
@@ -201,7 +212,7 @@ static int make_archive(struct cpio *c, const char *agent_path, const char *modu
 	if (r == 0)
 		r = cpio_add_file(c, "init", 0755, agent, agent_size);
 	if (r == 0 && *modules_dir != '\0') {
-		modules = add_modules(c, modules_dir, err);
+		modules = add_modules(c, modules_dir, display, err);
 		if (modules < 0)
 			return modules;
 	}
@@ -225,7 +236,8 @@ static void remove_unused(const char *cache)
 		closedir(dir);
 }
 
-int initramfs_build(const char *agent_path, const char *kernel_path, char *out_path, size_t out_len, struct err *err)
+int initramfs_build(const char *agent_path, const char *kernel_path, bool display, char *out_path, size_t out_len,
+		    struct err *err)
 {
 	char version[VERSION_MAX] = "", modules_dir[PATH_MAX] = "", cache[PATH_MAX], hex[SHA256_HEX_SIZE];
 	struct sha256_ctx hash;
@@ -242,7 +254,7 @@ int initramfs_build(const char *agent_path, const char *kernel_path, char *out_p
 	if (r < 0)
 		return r;
 
-	modules = make_archive(&c, agent_path, modules_dir, err);
+	modules = make_archive(&c, agent_path, modules_dir, display, err);
 	if (modules < 0) {
 		cpio_finish(&c);
 		return modules;

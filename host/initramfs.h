@@ -5,6 +5,7 @@
  * $XDG_CACHE_HOME/coffer/initramfs/HASH.cpio, HASH being over every byte that goes in.
  */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/err.h"
@@ -14,8 +15,9 @@
 #define INITRAMFS_MODULES_LIST "/modules.list"
 
 /* Build the archive for `kernel_path` (a bzImage or an ELF vmlinux; NULL: without modules) or find it in the cache, and
- * store its path. Returns the number of modules in it, or -errno. The modules are looked for in /lib/modules/VERSION
+ * store its path. display: with the modules of a display and its input devices. Returns the number of modules in it, or -errno. The modules are looked for in /lib/modules/VERSION
  * and in ../lib/modules/VERSION beside the kernel, VERSION being what the bzImage's header says or, for
  * an ELF file, what follows "vmlinux-" in its name. A kernel named vmlinuz-VERSION without any such directory is
  * refused: that is how distributions install kernels that cannot start without modules. */
-int initramfs_build(const char *agent_path, const char *kernel_path, char *out_path, size_t out_len, struct err *err);
+int initramfs_build(const char *agent_path, const char *kernel_path, bool display, char *out_path, size_t out_len,
+		    struct err *err);

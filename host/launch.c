@@ -65,29 +65,31 @@ static int find_files(struct launch *l, const struct launch_options *o, struct e
 	int r = find_image(l, o->image ? o->image : LAUNCH_DEFAULT_IMAGE, err);
 
 	if (r == 0)
-		r = kernel_choose(o->kernel, l->kernel, sizeof(l->kernel), err);
+		r = kernel_choose(o->kernel, o->display.width > 0, l->kernel, sizeof(l->kernel), err);
 	if (r < 0)
 		return r;
 	if (o->initrd)
 		return kernel_resolve("--initrd", o->initrd, "an initramfs that starts coffer-agent", l->initrd, sizeof(l->initrd), err);
 	r = paths_program("coffer-agent", "COFFER_AGENT", agent, sizeof(agent), err);
 	if (r == 0)
-		r = initramfs_build(agent, l->kernel, l->initrd, sizeof(l->initrd), err);
+		r = initramfs_build(agent, l->kernel, o->display.width > 0, l->initrd, sizeof(l->initrd), err);
 	return r < 0 ? r : 0;
 }
 
 static int make_directory(struct launch *l, const struct launch_options *o, const char *command, struct err *err)
 {
+	char display[VM_DISPLAY_TEXT];
 	struct timespec now;
 	int r = vmdir_create(o->name, &l->dir, err);
 
 	if (r < 0)
 		return r;
 	clock_gettime(CLOCK_REALTIME, &now);
+	vm_display_find((char *const *)(uintptr_t)o->devices.v, o->devices.n, display);
 	struct vm_config c = { .created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, .cpus = o->cpus,
 			       .memory = o->memory, .image = o->image ? o->image : (char[]){ LAUNCH_DEFAULT_IMAGE },
 			       .user = l->image.user, .cwd = l->image.cwd, .kernel = l->kernel,
-			       .command = (char *)(uintptr_t)command, .keep = o->keep };
+			       .display = display, .command = (char *)(uintptr_t)command, .keep = o->keep };
 
 	r = vmdir_write_config(&l->dir, &c, err);
 	if (r == 0)

@@ -18,6 +18,7 @@
 #include "host/image.h"
 #include "host/progress.h"
 #include "host/vm_disks.h"
+#include "host/vm_display.h"
 #include "host/vm_end.h"
 #include "host/vmdir.h"
 #include "lib/err.h"
@@ -42,7 +43,9 @@ struct launch_options {
 	uint64_t overlay_size;
 	char *name;
 	char *image, *kernel, *initrd, *append;
-	struct opt_strv disks, devices;
+	struct opt_strv disks, devices; /* devices: with the display's */
+	char *tier, *display_size, *gpu;
+	struct vm_display display;      /* these three, parsed */
 	double boot_timeout;
 	uint64_t cache_size;     /* of remote layers; 0: the default */
 	double fetch_timeout;    /* seconds; 0: the default */

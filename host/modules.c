@@ -186,8 +186,8 @@ int modules_collect(const char *dir, const struct module_want *wants, size_t nwa
 		if (e != NULL)
 			r = visit(&t, e, 0, &list, err);
 		else if (wants[i].required && !is_builtin((const char *)builtin, wants[i].name))
-			r = err_set(err, -ENOENT, "%s: the kernel has no %s, built in or as a module; a guest needs it", dir,
-				    wants[i].name);
+			r = err_set(err, -ENOENT, "%s: the kernel has no %s, built in or as a module; %s", dir,
+				    wants[i].name, wants[i].need ? wants[i].need : "a guest needs it");
 	}
 	free(t.entries);
 	if (r < 0) {

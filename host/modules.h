@@ -20,6 +20,7 @@ enum {
 struct module_want {
 	const char *name; /* with '_' for '-' */
 	bool required;    /* has to exist as a module or built in */
+	const char *need; /* else a message says this about it; NULL: "a guest needs it" */
 };
 
 struct module_list {

@@ -35,13 +35,15 @@ static int write_config(struct launch *l, const struct restore_source *src, cons
 			struct err *err)
 {
 	const struct snapshot_manifest *m = &src->snap.m;
+	char display[VM_DISPLAY_TEXT];
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
+	vm_display_find(m->device, m->ndevices, display);
 	struct vm_config c = { .created_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, .cpus = m->cpus,
 			       .memory = m->memory,
 			       .image = m->image, .user = m->user, .cwd = m->cwd, .kernel = m->kernel,
-			       .command = (char *)(uintptr_t)(o->command ? o->command : ""), .keep = o->keep };
+			       .display = display, .command = (char *)(uintptr_t)(o->command ? o->command : ""), .keep = o->keep };
 
 	return vmdir_write_config(&l->dir, &c, err);
 }

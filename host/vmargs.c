@@ -21,6 +21,9 @@
 static const char base_cmdline[] =
 	"console=ttyS0 quiet panic=-1 reboot=a random.trust_cpu=on 8250.nr_uarts=1 pci=off i8042.noaux i8042.nokbd i8042.nopnp";
 
+/* With a display messages go there, too. The console's cursor does not blink, which would be a frame each time for nobody. */
+static const char display_cmdline[] = "console=tty0 vt.global_cursor_default=0 ";
+
 const char *const vmargs_devices[] = { "serial,log=" VMDIR_CONSOLE, "vsock,path=" VMDIR_VSOCK, "rng", "balloon", NULL };
 
 bool vmargs_device_replaced(const struct opt_strv *devices, const char *device)
@@ -109,14 +112,16 @@ void vmargs_hostname(const char *id, char *out, size_t len)
 
 char *vmargs_cmdline(const struct launch *l, const struct launch_options *o)
 {
-	char host[VMDIR_ID_MAX + 1], *line = NULL;
+	char host[VMDIR_ID_MAX + 1], display[VM_DISPLAY_TEXT + 32] = "", *line = NULL;
 	const char *root = l->direct	       ? " coffer.root=/dev/vda rw" :
 			   l->image_fd >= 0 ? " coffer.root=/dev/vda coffer.overlay=/dev/vdb" :
 					      "";
 
 	vmargs_hostname(l->dir.id, host, sizeof(host));
-	if (asprintf(&line, "%s coffer.hostname=%s%s%s%s", base_cmdline, host, root, o->append ? " " : "",
-		     o->append ? o->append : "") < 0)
+	if (o->display.width)
+		snprintf(display, sizeof(display), " coffer.display=%ux%u", o->display.width, o->display.height);
+	if (asprintf(&line, "%s%s coffer.hostname=%s%s%s%s%s", o->display.width ? display_cmdline : "", base_cmdline, host, root,
+		     display, o->append ? " " : "", o->append ? o->append : "") < 0)
 		return NULL;
 	return line;
 }

@@ -79,7 +79,7 @@ static const struct {
 } strings[] = {
 	{ "image", offsetof(struct vm_config, image) },     { "user", offsetof(struct vm_config, user) },
 	{ "cwd", offsetof(struct vm_config, cwd) },         { "kernel", offsetof(struct vm_config, kernel) },
-	{ "command", offsetof(struct vm_config, command) },
+	{ "command", offsetof(struct vm_config, command) }, { "display", offsetof(struct vm_config, display) },
 };
 
 static char **string_member(const struct vm_config *c, size_t i)
@@ -130,9 +130,9 @@ static int take_config(json_t *o, struct vm_config *ret)
 	for (size_t i = 0; i < ARRAY_SIZE(strings); i++) {
 		const char *v = json_string_value(json_object_get(o, strings[i].key));
 
-		if (!v)
+		if (!v && strcmp(strings[i].key, "display") != 0) /* VMs of earlier versions have none */
 			return -EINVAL;
-		*string_member(ret, i) = strdup(v);
+		*string_member(ret, i) = strdup(v ? v : "");
 		if (!*string_member(ret, i))
 			return -ENOMEM;
 	}

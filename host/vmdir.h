@@ -58,6 +58,7 @@ struct vm_config {
 	char *image;          /* name or path; "none" */
 	char *user, *cwd;     /* of commands, by the image; "" when it says nothing */
 	char *kernel;
+	char *display;        /* "1280x800", as it started; "": none */
 	char *command;        /* the first one, for people: words joined by blanks, cut */
 	bool keep;
 };

@@ -34,6 +34,7 @@ void boot_parse_cmdline(const char *cmdline, struct boot_words *ret)
 		{ "coffer.hostname=", offsetof(struct boot_words, hostname) },
 		{ "coffer.machine_id=", offsetof(struct boot_words, machine_id) },
 		{ "coffer.init=", offsetof(struct boot_words, init) },
+		{ "coffer.display=", offsetof(struct boot_words, display) },
 	};
 
 	memset(ret, 0, sizeof(*ret));
@@ -162,6 +163,11 @@ static void protect_self(void)
 	reboot(RB_DISABLE_CAD);
 }
 
+void boot_leave_protection(void)
+{
+	write_proc("/proc/self/oom_score_adj", "0");
+}
+
 /* PID 1 becomes the image's own init; the agent goes on in a child. */
 static void hand_over(struct agent *a, const char *init)
 {
@@ -173,7 +179,7 @@ static void hand_over(struct agent *a, const char *init)
 		return;
 	}
 	if (pid > 0) {
-		write_proc("/proc/self/oom_score_adj", "0");
+		boot_leave_protection();
 		execve(init, argv, env);
 		agent_say(a, "coffer.init: '%s': %s; power off", init, strerror(errno));
 		sync();
@@ -218,4 +224,6 @@ void boot_machine(struct agent *a)
 		agent_say(a, "%s", err.text);
 	if (w.init[0])
 		hand_over(a, w.init);
+	else if (strcmp(a->root, "disk") == 0)
+		boot_start_session(a, w.display);
 }

@@ -11,7 +11,8 @@
 enum { BOOT_WORD_MAX = 256 };
 
 struct boot_words { /* coffer.NAME=VALUE of the kernel command line; "" when absent */
-	char root[BOOT_WORD_MAX], overlay[BOOT_WORD_MAX], hostname[BOOT_WORD_MAX], machine_id[BOOT_WORD_MAX], init[BOOT_WORD_MAX];
+	char root[BOOT_WORD_MAX], overlay[BOOT_WORD_MAX], hostname[BOOT_WORD_MAX], machine_id[BOOT_WORD_MAX], init[BOOT_WORD_MAX],
+		display[BOOT_WORD_MAX];
 	bool rw; /* the words `rw` and `ro`: may the root disk be written? */
 };
 
@@ -27,6 +28,11 @@ void boot_load_modules(const struct agent *a);
 
 /* root.c: mount and enter the root file system. 0, or -errno with a text when still in the initramfs. */
 int boot_enter_root(struct agent *a, const struct boot_words *w, struct err *err);
+
+/* session.c: start and keep the image's session; nothing without `display` or such a program. */
+void boot_start_session(const struct agent *a, const char *display);
+/* A process that the kernel may kill when memory is short, unlike us. */
+void boot_leave_protection(void);
 
 /* Mount `type` on `path`, made if need be. What is there already is no error. */
 int boot_mount(const struct agent *a, const char *type, const char *path, unsigned long flags, const char *data);

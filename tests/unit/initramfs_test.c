@@ -29,6 +29,7 @@ struct fixture {
 	char kernel[256];
 	char agent[256];
 	char modules[256];
+	bool display;
 };
 
 static void write_file(const char *path, const void *data, size_t n)
@@ -115,7 +116,7 @@ static int tear_down(void **state)
 static int build(const struct fixture *f, char out[PATH_MAX], struct err *err)
 {
 	*err = ERR_INIT;
-	return initramfs_build(f->agent, f->kernel, out, PATH_MAX, err);
+	return initramfs_build(f->agent, f->kernel, f->display, out, PATH_MAX, err);
 }
 
 /* What cpio(1) prints for the archive, run with `args`. */
@@ -170,6 +171,38 @@ static void list_has_every_module_after_its_dependencies(void **state)
 	assert_true(strstr(text, "/vsock.ko") < strstr(text, "/vmw_vsock_virtio_transport.ko"));
 	assert_null(strstr(text, "ext4"));
 	assert_null(strstr(text, "unrelated"));
+}
+
+static void a_display_brings_its_modules(void **state)
+{
+	struct fixture *f = *state;
+	char out[PATH_MAX], text[4096];
+	struct err err;
+
+	f->display = true;
+	assert_int_equal(build(f, out, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "has no virtio_gpu"));
+	assert_non_null(strstr(err.text, "linux-image-amd64"));
+	write_text(f, "modules.dep",
+		   "k/virtio_blk.ko: k/virtio.ko k/virtio_ring.ko\n"
+		   "k/virtio.ko: k/virtio_ring.ko\n"
+		   "k/virtio_ring.ko:\n"
+		   "k/virtio_mmio.ko: k/virtio.ko k/virtio_ring.ko\n"
+		   "k/vmw_vsock_virtio_transport.ko: k/vsock.ko k/virtio.ko k/virtio_ring.ko\n"
+		   "k/vsock.ko:\n"
+		   "k/overlay.ko:\n"
+		   "k/drm.ko:\n"
+		   "k/virtio-gpu.ko: k/drm.ko k/virtio.ko k/virtio_ring.ko\n");
+	write_text(f, "modules.builtin", "k/fs/ext4/ext4.ko\nk/virtio_input.ko\nk/evdev.ko\n");
+	write_text(f, "k/drm.ko", "module drm");
+	write_text(f, "k/virtio-gpu.ko", "module virtio-gpu");
+	assert_true(build(f, out, &err) >= 0);
+	run_cpio(out, "-i --to-stdout modules.list", text, sizeof(text));
+	assert_non_null(strstr(text, "/drm.ko\n/lib/modules/virtio_gpu.ko\n"));
+	f->display = false;
+	assert_true(build(f, out, &err) >= 0);
+	run_cpio(out, "-i --to-stdout modules.list", text, sizeof(text));
+	assert_null(strstr(text, "drm"));
 }
 
 static void same_input_is_the_same_file(void **state)
@@ -429,6 +462,7 @@ int main(void)
 		TEST(cpio_lists_the_members),
 		TEST(init_is_executable_and_owned_by_root),
 		TEST(list_has_every_module_after_its_dependencies),
+		TEST(a_display_brings_its_modules),
 		TEST(same_input_is_the_same_file),
 		TEST(another_agent_is_another_file),
 		TEST(truncated_cache_file_is_replaced),

@@ -70,11 +70,10 @@ static void the_newest_version_is_chosen_by_number(void **s)
 	assert_int_equal(kernel_newest(home.path, "vmlinux-*", NULL, out, sizeof(out)), -ENOENT);
 }
 
-static void the_small_kernel_comes_first_when_it_is_built(void **s)
+static void make_small_kernel(void)
 {
-	char path[256], out[256];
+	char path[256];
 
-	(void)s;
 	snprintf(path, sizeof(path), "%s/cache/coffer", home.path);
 	mkdir(path, 0755);
 	strcat(path, "/kernel");
@@ -82,7 +81,36 @@ static void the_small_kernel_comes_first_when_it_is_built(void **s)
 	strcat(path, "/current");
 	mkdir(path, 0755);
 	make_file("cache/coffer/kernel/current/vmlinux");
-	assert_int_equal(kernel_choose(NULL, out, sizeof(out), NULL), 0);
+}
+
+static void the_small_kernel_comes_first_when_it_is_built(void **s)
+{
+	char out[256];
+
+	(void)s;
+	make_small_kernel();
+	assert_int_equal(kernel_choose(NULL, false, out, sizeof(out), NULL), 0);
+	assert_non_null(strstr(out, "/cache/coffer/kernel/current/vmlinux"));
+}
+
+static void with_a_display_only_a_kernel_that_draws_is_chosen(void **s)
+{
+	static const char *const draws = "CONFIG_DRM=y\nCONFIG_DRM_VIRTIO_GPU=y\n";
+	char out[256] = "", path[256];
+	int r, fd;
+
+	(void)s;
+	make_small_kernel();
+	r = kernel_choose(NULL, true, out, sizeof(out), NULL);
+	if (r == 0) {
+		assert_null(strstr(out, "/cache/coffer/kernel/current/vmlinux"));
+		assert_null(strstr(out, "cloud"));
+	}
+	snprintf(path, sizeof(path), "%s", make_file("cache/coffer/kernel/current/config"));
+	fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+	assert_int_equal(write(fd, draws, strlen(draws)), strlen(draws));
+	close(fd);
+	assert_int_equal(kernel_choose(NULL, true, out, sizeof(out), NULL), 0);
 	assert_non_null(strstr(out, "/cache/coffer/kernel/current/vmlinux"));
 }
 
@@ -92,7 +120,7 @@ static void a_kernel_that_is_not_there_is_named(void **s)
 	char out[256];
 
 	(void)s;
-	assert_int_equal(kernel_choose("/no/kernel", out, sizeof(out), &err), -ENOENT);
+	assert_int_equal(kernel_choose("/no/kernel", false, out, sizeof(out), &err), -ENOENT);
 	assert_string_equal(err.text, "--kernel '/no/kernel': No such file or directory: give a bzImage or an ELF vmlinux");
 }
 
@@ -538,6 +566,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(the_newest_version_is_chosen_by_number),
 		T(the_small_kernel_comes_first_when_it_is_built),
+		T(with_a_display_only_a_kernel_that_draws_is_chosen),
 		T(a_kernel_that_is_not_there_is_named),
 		T(what_is_no_kernel_and_no_initrd_is_said_in_the_same_words),
 		T(the_monitor_gets_what_was_asked_for),
