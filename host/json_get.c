@@ -136,7 +136,9 @@ int json_get_strings(const json_t *o, const char *key, size_t n, size_t max, cha
 	if (json_array_size(v) == 0)
 		return 0;
 	list = calloc(json_array_size(v) + 1, sizeof(*list));
-	r = list == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
+	if (list == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	r = 0;
 	for (size_t i = 0; r == 0 && i < json_array_size(v); i++) {
 		const char *s = string_of(json_array_get(v, i), max);
 
