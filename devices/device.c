@@ -3,7 +3,7 @@
  * Making, pausing, saving and destroying devices: see device.h.
  *
  * Threads: main. The bus glue runs on vCPU threads and takes the device lock around the device's callbacks.
- * Snapshot: one blob per device, [le32 length, common virtio state] [le32 length, the device's state].
+ * Snapshot: one blob per device, [le32 length, common virtio state] [le32 length, the device's state] [le32 length, extra].
  */
 #include "devices/device.h"
 
@@ -177,13 +177,23 @@ void device_resume(struct device *d)
 
 enum { PART_HEADER = 4 };
 
-size_t device_saved_size(const struct device *d)
+static size_t lists_size(const struct device *d)
 {
 	size_t n = PART_HEADER + (d->ops->schema ? state_encoded_size(d->ops->schema) : 0);
 
 	if (as_virtio(d))
 		n += PART_HEADER + state_encoded_size(&virtio_common_schema);
 	return n;
+}
+
+size_t device_saved_size(const struct device *d)
+{
+	return lists_size(d) + (d->ops->extra ? PART_HEADER + d->ops->extra->bound(d) : 0);
+}
+
+size_t device_saved_max(const struct device *d)
+{
+	return lists_size(d) + (d->ops->extra ? PART_HEADER + d->ops->extra->max(d) : 0);
 }
 
 static uint8_t *save_part(uint8_t *out, const struct state_schema *s, const void *state)
@@ -205,10 +215,17 @@ long device_save(const struct device *d, void *buf, size_t len)
 	if (as_virtio(d))
 		out = save_part(out, &virtio_common_schema, &as_virtio(d)->common);
 	out = save_part(out, d->ops->schema, (const char *)d + d->ops->state_offset);
+	if (d->ops->extra) {
+		size_t n = d->ops->extra->save(d, out + PART_HEADER);
+
+		le32_store(out, (uint32_t)n);
+		out += PART_HEADER + n;
+	}
 	return out - (uint8_t *)buf;
 }
 
-static int load_part(const uint8_t **in, size_t *len, const struct state_schema *s, void *state, struct err *err)
+/* The next part: *ret is where it begins, *in and *len what follows it. */
+static int next_part(const uint8_t **in, size_t *len, const uint8_t **ret, size_t *ret_len, struct err *err)
 {
 	uint32_t n;
 
@@ -218,35 +235,47 @@ static int load_part(const uint8_t **in, size_t *len, const struct state_schema 
 	if (n > *len - PART_HEADER)
 		return err_set(err, -EINVAL, "the state is cut off: %u bytes announced, %zu left", n,
 			       *len - PART_HEADER);
-	*in += PART_HEADER;
-	if (s) {
-		int r = state_decode(s, state, *in, n, err);
-
-		if (r < 0)
-			return r;
-	} else if (n) {
-		return err_set(err, -EINVAL, "%u bytes of state for a device that has none", n);
-	}
-	*in += n;
+	*ret = *in + PART_HEADER;
+	*ret_len = n;
+	*in += PART_HEADER + n;
 	*len -= PART_HEADER + n;
 	return 0;
+}
+
+static int load_part(const uint8_t **in, size_t *len, const struct state_schema *s, void *state, struct err *err)
+{
+	const uint8_t *part = NULL;
+	size_t n = 0;
+	int r = next_part(in, len, &part, &n, err);
+
+	if (r < 0)
+		return r;
+	if (s)
+		return state_decode(s, state, part, n, err);
+	return n ? err_set(err, -EINVAL, "%zu bytes of state for a device that has none", n) : 0;
 }
 
 static int load(struct device *d, const uint8_t *in, size_t len, struct err *err)
 {
 	struct virtio_device *vd = as_virtio(d);
+	const uint8_t *extra = NULL;
+	size_t extra_len = 0;
 	int r = 0;
 
 	if (vd)
 		r = load_part(&in, &len, &virtio_common_schema, &vd->common, err);
 	if (r == 0)
 		r = load_part(&in, &len, d->ops->schema, device_state(d), err);
+	if (r == 0 && d->ops->extra)
+		r = next_part(&in, &len, &extra, &extra_len, err);
 	if (r == 0 && len)
 		r = err_set(err, -EINVAL, "%zu bytes left over", len);
 	if (r == 0 && vd)
 		r = virtio_check(vd, err);
 	if (r == 0 && d->ops->check)
 		r = d->ops->check(d, err);
+	if (r == 0 && d->ops->extra)
+		r = d->ops->extra->load(d, extra, extra_len, err);
 	return r;
 }
 

@@ -31,6 +31,17 @@ struct device;
 
 enum device_bus { DEVICE_PIO, DEVICE_MMIO, DEVICE_VIRTIO };
 
+/* State that no list of fixed size can hold, since there may be little or much of it: bytes after the lists. Called with
+ * the device's lock, in a device that is paused. */
+struct device_extra {
+	const struct state_schema *schema; /* of the records in it; may be NULL. Stored with the golden files as the device's own is */
+	size_t (*max)(const struct device *d);   /* no device with these options ever saves more bytes */
+	size_t (*bound)(const struct device *d); /* nor this one now; found without looking at everything */
+	size_t (*save)(const struct device *d, uint8_t *buf); /* bytes, at most bound. The guest waits: copies, nothing slower */
+	/* The lists are decoded and checked. Hostile input, all of it to be read. After a failure the device is reset. */
+	int (*load)(struct device *d, const uint8_t *buf, size_t len, struct err *err);
+};
+
 struct device_ops {
 	const char *name;      /* option and registry name: "serial", "blk" */
 	const char *help;      /* one line */
@@ -46,6 +57,7 @@ struct device_ops {
 	size_t opt_size;
 	const struct state_schema *schema; /* NULL: no state of its own */
 	size_t state_offset;   /* of struct X_state in the instance */
+	const struct device_extra *extra; /* NULL: the lists are all */
 	const struct virtio_ops *virtio; /* DEVICE_VIRTIO: see virtio.h */
 	/* Options that make one without any host resource, and the same every time: how the twin, golden and fuzz
 	 * tests open it. NULL: no options. */
@@ -103,11 +115,12 @@ void device_destroy(struct device *d); /* accepts NULL; the bus must not be used
 int device_quiesce(struct device *d);
 void device_resume(struct device *d);
 
-/* The whole guest-visible state of a quiesced device as one blob: for virtio ones the common list, then the device's,
- * each as le32 length and encoding. device_load expects a quiesced or never run device; it resets, decodes and checks.
- * After a failure the device is in its reset state. */
-size_t device_saved_size(const struct device *d);
-long device_save(const struct device *d, void *buf, size_t len); /* bytes or -ENOSPC */
+/* The whole guest-visible state of a quiesced device as one blob: for virtio ones the common list, then the device's, then
+ * what it has as extra, each as le32 length and encoding. device_load expects a quiesced or never run device; it resets, decodes
+ * and checks. After a failure the device is in its reset state. */
+size_t device_saved_size(const struct device *d); /* no more than this; just this when there is no extra part */
+size_t device_saved_max(const struct device *d);  /* whatever the guest does */
+long device_save(const struct device *d, void *buf, size_t len); /* bytes; -ENOSPC when len is below device_saved_size */
 int device_load(struct device *d, const void *buf, size_t len, struct err *err);
 
 /* The registry: one explicit ordered array. Its order fixes addresses, interrupts and ids. */

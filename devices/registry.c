@@ -18,6 +18,7 @@ extern const struct device_ops virtio_blk_device;
 extern const struct device_ops virtio_vsock_device;
 extern const struct device_ops virtio_console_device;
 extern const struct device_ops virtio_balloon_device;
+extern const struct device_ops virtio_gpu_device;
 extern const struct device_ops virtio_input_device;
 
 const struct device_ops *const device_registry[] = {
@@ -33,6 +34,7 @@ const struct device_ops *const device_registry[] = {
 	&virtio_console_device,
 	&virtio_balloon_device,
 	&virtio_vsock_device,
+	&virtio_gpu_device,
 	&virtio_input_device, /* after the device that opens the display */
 };
 const size_t device_registry_count = ARRAY_SIZE(device_registry);

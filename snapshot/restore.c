@@ -253,7 +253,7 @@ int snapshots_load_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 		return r;
 	if (q.mode == CONTROL_RESTORE_LAZY && s->uffd < 0)
 		return err_set(err, -ENOTSUP, "lazy restore: %s", s->uffd_err.text);
-	r = state_file_open(&f, q.state_fd, err);
+	r = state_file_open(&f, q.state_fd, machine_state_max(s->machine), err);
 	if (r == 0)
 		r = machine_load_check(s->machine, &f, err);
 	if (r == 0)

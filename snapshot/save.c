@@ -71,6 +71,7 @@ static int save_device(struct device *d, struct state_file_writer *w, struct err
 {
 	size_t n = device_saved_size(d);
 	uint8_t *out;
+	long len;
 	int r = state_file_section(w, d->name, DEVICE_PLACE_SIZE + n, &out, err);
 
 	if (r < 0)
@@ -79,12 +80,22 @@ static int save_device(struct device *d, struct state_file_writer *w, struct err
 	le32_store(out + 8, d->irq.gsi);
 	le32_store(out + 12, 0);
 	device_lock(d);
-	r = (int)device_save(d, out + DEVICE_PLACE_SIZE, n);
+	len = device_save(d, out + DEVICE_PLACE_SIZE, n);
 	device_unlock(d);
-	if (r < 0)
-		return err_errno(err, r, "save %s", d->name);
-	state_file_end_section(w, DEVICE_PLACE_SIZE + n);
+	if (len < 0)
+		return err_errno(err, (int)len, "save %s", d->name);
+	state_file_end_section(w, DEVICE_PLACE_SIZE + (size_t)len);
 	return 0;
+}
+
+size_t machine_state_max(const struct machine *m)
+{
+	size_t n = STATE_FILE_SIZE_MAX;
+
+	for (size_t i = 0; i < m->ndevices; i++)
+		if (m->device[i]->ops->extra)
+			n += device_saved_max(m->device[i]);
+	return n;
 }
 
 int machine_save(struct machine *m, struct state_file_writer *ret, struct err *err)

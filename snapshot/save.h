@@ -16,6 +16,9 @@
 /* The VM is paused. Fills *ret, which the caller finishes with the id and frees. 0 or -errno with a text. */
 int machine_save(struct machine *m, struct state_file_writer *ret, struct err *err);
 
+/* No state of this machine is a larger file: STATE_FILE_SIZE_MAX, and what devices with an extra part may have beyond. */
+size_t machine_state_max(const struct machine *m);
+
 /* Before memory is filled: is the file for a machine of this shape? 0 or -EINVAL with what differs. */
 int machine_load_check(struct machine *m, const struct state_file *f, struct err *err);
 /* Memory is filled, the vCPUs exist and have not run. Afterwards the machine is as it was saved, all devices quiesced, and each knows

@@ -54,7 +54,6 @@ void state_file_end_section(struct state_file_writer *w, size_t len)
 
 	assert(w->open_at != 0 && len <= w->room - w->open_at - STATE_FILE_SECTION);
 	le32_store(head + S_LENGTH, (uint32_t)len);
-	le64_store(head + S_HASH, section_hash(head, head + STATE_FILE_SECTION, len));
 	w->len = w->open_at + STATE_FILE_SECTION + len;
 	w->nsections++;
 	w->open_at = 0;
@@ -67,6 +66,13 @@ void state_file_finish(struct state_file_writer *w, const struct ram_id *id)
 	le32_store(w->buf + H_SECTIONS, w->nsections);
 	memcpy(w->buf + H_ID, id->b, RAM_ID_SIZE);
 	le64_store(w->buf + H_HASH, XXH3_64bits(w->buf, H_HASH));
+	for (size_t at = STATE_FILE_HEADER; at < w->len;) {
+		uint8_t *head = w->buf + at;
+		size_t len = le32_load(head + S_LENGTH);
+
+		le64_store(head + S_HASH, section_hash(head, head + STATE_FILE_SECTION, len));
+		at += STATE_FILE_SECTION + len;
+	}
 }
 
 void state_file_writer_free(struct state_file_writer *w)
@@ -138,7 +144,7 @@ int state_file_parse(struct state_file *f, uint8_t *buf, size_t len, struct err 
 	return r;
 }
 
-int state_file_open(struct state_file *f, int fd, struct err *err)
+int state_file_open(struct state_file *f, int fd, size_t max, struct err *err)
 {
 	_cleanup_free_ uint8_t *buf = NULL;
 	struct stat st;
@@ -147,8 +153,8 @@ int state_file_open(struct state_file *f, int fd, struct err *err)
 	memset(f, 0, sizeof(*f));
 	if (fstat(fd, &st) < 0)
 		return err_errno(err, -errno, "state");
-	if (!S_ISREG(st.st_mode) || st.st_size > STATE_FILE_SIZE_MAX)
-		return err_set(err, -EINVAL, "state: not a file of at most %d MiB", STATE_FILE_SIZE_MAX >> 20);
+	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size > max)
+		return err_set(err, -EINVAL, "state: not a file of at most %zu MiB", max >> 20);
 	buf = malloc((size_t)st.st_size + 1);
 	if (!buf)
 		return err_errno(err, -ENOMEM, "state");

@@ -24,7 +24,7 @@ enum {
 	STATE_FILE_SECTION = 48,
 	STATE_FILE_NAME = 32,
 	STATE_FILE_SECTIONS_MAX = 64,
-	STATE_FILE_SIZE_MAX = 64 << 20,
+	STATE_FILE_SIZE_MAX = 64 << 20, /* of a machine whose devices have no extra part */
 };
 
 /* ---- writing: into one buffer, without system calls but for memory ---- */
@@ -41,7 +41,7 @@ int state_file_begin(struct state_file_writer *w, size_t size, uint32_t sections
 /* Where the payload goes: at most `max` bytes; state_file_end_section says how many there were. -ENOSPC: began with too little. */
 int state_file_section(struct state_file_writer *w, const char *name, size_t max, uint8_t **ret, struct err *err);
 void state_file_end_section(struct state_file_writer *w, size_t len);
-/* Complete the header: buf[0 .. len) is the file. */
+/* Complete the header and all checksums: buf[0 .. len) is the file. May take its time, the VM runs again. */
 void state_file_finish(struct state_file_writer *w, const struct ram_id *id);
 void state_file_writer_free(struct state_file_writer *w); /* accepts a zeroed one */
 
@@ -61,8 +61,8 @@ struct state_file {
 	struct state_file_part part[STATE_FILE_SECTIONS_MAX];
 };
 
-/* Read all of it: 0, -EINVAL (damaged), -ENOTSUP (newer), or an I/O error, with a text that begins with "state". */
-int state_file_open(struct state_file *f, int fd, struct err *err);
+/* Read all of it, if it has no more than `max` bytes: 0, -EINVAL (damaged), -ENOTSUP (newer), or an I/O error, with a text that begins with "state". */
+int state_file_open(struct state_file *f, int fd, size_t max, struct err *err);
 /* The same for bytes in memory, which are taken over (malloc) whatever is returned. */
 int state_file_parse(struct state_file *f, uint8_t *buf, size_t len, struct err *err);
 const struct state_file_part *state_file_find(const struct state_file *f, const char *name); /* NULL: not there */

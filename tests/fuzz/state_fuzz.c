@@ -31,15 +31,17 @@ static const struct device_ops *pick(const uint8_t *name, size_t *ret_i)
 /* (Fields come in any order and newer ones may be missing, so the input itself need not be what is saved.) */
 static void check_saved(struct device *d)
 {
-	size_t n = device_saved_size(d);
-	_cleanup_free_ uint8_t *one = malloc(n), *two = malloc(n);
+	size_t room = device_saved_size(d);
+	_cleanup_free_ uint8_t *one = malloc(room), *two = malloc(room);
 	struct err err = ERR_INIT;
+	long n;
 
 	FUZZ_REQUIRE(one && two);
-	FUZZ_REQUIRE(device_save(d, one, n) == (long)n);
-	FUZZ_REQUIRE(device_load(d, one, n, &err) == 0);
-	FUZZ_REQUIRE(device_save(d, two, n) == (long)n);
-	FUZZ_REQUIRE(memcmp(one, two, n) == 0);
+	n = device_save(d, one, room);
+	FUZZ_REQUIRE(n > 0 && n <= (long)room);
+	FUZZ_REQUIRE(device_load(d, one, (size_t)n, &err) == 0);
+	FUZZ_REQUIRE(device_saved_size(d) <= room && device_save(d, two, room) == n);
+	FUZZ_REQUIRE(memcmp(one, two, (size_t)n) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -55,9 +55,14 @@ static struct schemas collect_all(void)
 
 	collect(&all, &machine_shape_schema);
 	collect(&all, &virtio_common_schema);
-	for (size_t i = 0; i < device_registry_count; i++)
-		if (device_registry[i]->schema)
-			collect(&all, device_registry[i]->schema);
+	for (size_t i = 0; i < device_registry_count; i++) {
+		const struct device_ops *ops = device_registry[i];
+
+		if (ops->schema)
+			collect(&all, ops->schema);
+		if (ops->extra && ops->extra->schema)
+			collect(&all, ops->extra->schema);
+	}
 	return all;
 }
 

@@ -86,7 +86,7 @@ static void every_released_state_loads(void **s)
 		snprintf(path, sizeof(path), DIRECTORY "/%s", e->d_name);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		assert_true(fd >= 0);
-		if (state_file_open(&f, fd, &err) < 0)
+		if (state_file_open(&f, fd, STATE_FILE_SIZE_MAX, &err) < 0)
 			fail_msg("%s: %s", path, err.text);
 		rig_open(&r, &f);
 		if (machine_load(&r.m, &f, &err) < 0)

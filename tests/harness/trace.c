@@ -163,6 +163,12 @@ static void request(struct trace *t, struct rnd *r, struct text *text)
 		fill(t, r, b[i].gpa, b[i].len);
 		say(text, " %s%u", b[i].write ? "w" : "r", b[i].len);
 	}
+	if (nread && trace_request(t->d.dev->ops) && rnd_below(r, 8)) {
+		uint8_t bytes[TRACE_REQUEST_MAX];
+
+		b[0].len = (uint32_t)trace_request(t->d.dev->ops)(r, q, bytes);
+		machine_poke(t->d.m, b[0].gpa, bytes, b[0].len);
+	}
 	if (rnd_below(r, 40) == 0)
 		b[rnd_below(r, n)].gpa = odd_value(r);
 	/* A ring is never filled beyond its size, or the index would look broken most of the time. */

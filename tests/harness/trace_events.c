@@ -8,6 +8,7 @@
 
 #include "devices/ged.h"
 #include "devices/virtio_balloon.h"
+#include "devices/virtio_gpu.h"
 #include "devices/virtio_input.h"
 #include "devices/vmgenid.h"
 #include "lib/util.h"
@@ -51,6 +52,16 @@ static void input_event(struct device *d, struct rnd *r)
 	virtio_input_inject(d, e, n);
 }
 
+/* As a viewer that is resized. */
+static void gpu_event(struct device *d, struct rnd *r)
+{
+	uint32_t scanout = rnd_below(r, DISPLAY_SCANOUTS_MAX), width = 64 + rnd_below(r, 8000), height = 64 + rnd_below(r, 4000);
+
+	device_lock(d);
+	gpu_mode(virtio_gpu_from(d), scanout, width, height);
+	device_unlock(d);
+}
+
 static const struct {
 	const char *name;
 	trace_event_fn *fn;
@@ -58,8 +69,14 @@ static const struct {
 	{ "ged", ged_event },
 	{ "vmgenid", vmgenid_event },
 	{ "balloon", balloon_event },
+	{ "gpu", gpu_event },
 	{ "input", input_event },
 };
+
+trace_request_fn *trace_request(const struct device_ops *ops)
+{
+	return strcmp(ops->name, "gpu") == 0 ? trace_gpu_request : NULL;
+}
 
 trace_event_fn *trace_event(const struct device_ops *ops)
 {

@@ -41,13 +41,14 @@ static void *save(struct twin *t, size_t *ret_len, char *text, size_t len)
 	size_t n = device_saved_size(t->dev);
 	void *blob = malloc(n);
 	int r = device_quiesce(t->dev);
+	long saved = r < 0 || !blob ? -1 : device_save(t->dev, blob, n);
 
-	if (r < 0 || !blob || device_save(t->dev, blob, n) != (long)n) {
+	if (saved < 0 || saved > (long)n) {
 		snprintf(text, len, "could not be quiesced and saved (%d)", r);
 		free(blob);
 		return NULL;
 	}
-	*ret_len = n;
+	*ret_len = (size_t)saved;
 	return blob;
 }
 

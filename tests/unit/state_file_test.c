@@ -87,7 +87,7 @@ static void a_file_is_read_from_its_descriptor(void **s)
 
 	(void)s;
 	assert_int_equal(write(fd, file, len), len);
-	assert_int_equal(state_file_open(&f, fd, NULL), 0);
+	assert_int_equal(state_file_open(&f, fd, STATE_FILE_SIZE_MAX, NULL), 0);
 	assert_int_equal(f.nparts, 3);
 	state_file_close(&f);
 	close(fd);
