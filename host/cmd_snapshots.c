@@ -32,7 +32,7 @@ static uint64_t disk_bytes(const struct snapshot_manifest *m)
 
 	for (size_t i = 0; i < m->ndisks; i++)
 		for (size_t k = 0; k < m->disk[i].nlayers; k++)
-			n += m->disk[i].layer[k].size;
+			n += snapshot_layer_is_remote(&m->disk[i].layer[k]) ? 0 : m->disk[i].layer[k].size;
 	return n;
 }
 
@@ -190,8 +190,14 @@ static void show_disk(const struct snapshot_disk *d, size_t number)
 		       *d->image ? " (image " : "", d->image,
 		       *d->image ? ")" : "");
 	putchar('\n');
-	for (size_t k = 0; k < d->nlayers; k++)
-		printf("  %s: %s\n", d->layer[k].file, TEXT_SIZE(d->layer[k].size));
+	for (size_t k = 0; k < d->nlayers; k++) {
+		const struct snapshot_layer *l = &d->layer[k];
+
+		if (snapshot_layer_is_remote(l))
+			printf("  remote: %s of %s\n", TEXT_SIZE(l->size), l->url);
+		else
+			printf("  %s: %s\n", l->file, TEXT_SIZE(l->size));
+	}
 }
 
 static int show(const struct snapshot *s)
@@ -255,33 +261,54 @@ static const struct opt verify_table[] = {
 static const struct cmd_help verify_help = {
 	.usage = "snapshot verify NAME|DIR... [--json]",
 	.summary = "read all of a snapshot and compare every checksum",
-	.text = "Its parents' memory is read too. Nothing is started. The exit status is 125 when one\n"
-		"is damaged.",
+	.text = "Its parents' memory is read too. Nothing is started. Layers that had not arrived when\n"
+		"it was taken are not in it and only named. The exit status is 125 when one is damaged.",
 	.options = verify_table,
 	.examples = "coffer snapshot verify ready",
 };
 
+/* Addresses are in printable characters. */
+static json_t *list_remote(const struct snapshot_manifest *m)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < m->ndisks; i++)
+		for (size_t k = 0; k < m->disk[i].nlayers; k++)
+			if (snapshot_layer_is_remote(&m->disk[i].layer[k]))
+				json_array_append_new(list, json_string(m->disk[i].layer[k].url));
+	return list;
+}
+
+static void tell_good(const char *name, const struct snapshot_manifest *m)
+{
+	text_print(stdout, name);
+	printf(": good");
+	for (size_t i = 0; i < m->ndisks; i++)
+		for (size_t k = 0; k < m->disk[i].nlayers; k++)
+			if (snapshot_layer_is_remote(&m->disk[i].layer[k]))
+				printf("; layer %zu of disk %zu is remote, not verified: %s", k + 1, i, m->disk[i].layer[k].url);
+	putchar('\n');
+}
+
 /* `result` NULL: as text. */
 static int verify_one(const char *name, struct progress *progress, json_t *result)
 {
-	struct restore_source src;
+	struct restore_source src = RESTORE_SOURCE_NONE;
 	struct err err = ERR_INIT;
 	int r = restore_source_open(name, &src, &err);
 
-	if (r == 0) {
+	if (r == 0)
 		r = restore_source_verify(&src, progress, &err);
-		restore_source_close(&src);
-	}
 	progress_end(progress);
-	if (result) {
-		json_array_append_new(result, json_pack("{s:o s:b s:o*}", "name", json_text(name), "good", r >= 0, "error",
-							r < 0 ? json_text(err.text) : NULL));
-		return r < 0 ? CMD_EXIT_FAILED : 0;
-	}
+	if (result)
+		json_array_append_new(result, json_pack("{s:o s:b s:o* s:o*}", "name", json_text(name), "good", r >= 0, "error",
+							r < 0 ? json_text(err.text) : NULL, "remote",
+							r >= 0 ? list_remote(&src.snap.m) : NULL));
+	else if (r >= 0)
+		tell_good(name, &src.snap.m);
+	restore_source_close(&src);
 	if (r < 0)
-		return cmd_fail(&err);
-	text_print(stdout, name);
-	printf(": good\n");
+		return result ? CMD_EXIT_FAILED : cmd_fail(&err);
 	return 0;
 }
 

@@ -91,5 +91,8 @@ const char *image_format_name(enum image_format format); /* "ext4", ...; "raw" w
 /* -ENOENT, with the line that every command has for it. */
 int image_missing(const char *name, struct err *err);
 
+/* http:// or https://, and nothing in it but printable ASCII. */
+bool image_url_is_valid(const char *s);
+
 /* [a-z0-9][a-z0-9._-]{0,63}: 0 or -EINVAL with a text. */
 int image_name_check(const char *name, struct err *err);

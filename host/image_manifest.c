@@ -56,7 +56,7 @@ static bool is_file_name(const char *s)
 	       strcmp(s, IMAGE_MANIFEST) != 0;
 }
 
-static bool is_url(const char *s)
+bool image_url_is_valid(const char *s)
 {
 	if (strncmp(s, "http://", 7) != 0 && strncmp(s, "https://", 8) != 0)
 		return false;
@@ -78,7 +78,7 @@ static int get_place(const json_t *o, struct image_layer *l, struct err *err)
 		return err_set(err, -EINVAL, "a layer has either a \"file\" or a \"url\"");
 	if (l->file != NULL && !is_file_name(l->file))
 		return err_set(err, -EINVAL, "\"file\" is '%s', no name for a layer", TEXT_CUT(l->file));
-	if (l->url != NULL && !is_url(l->url))
+	if (l->url != NULL && !image_url_is_valid(l->url))
 		return err_set(err, -EINVAL, "\"url\" is '%s', no http:// or https:// address", TEXT_CUT(l->url));
 	return 0;
 }

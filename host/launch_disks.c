@@ -109,13 +109,16 @@ static int add_image_layers(struct launch *l, const struct launch_options *o, ui
 	}
 	if (r == 0)
 		r = vm_disks_add_layers(&l->disks, size, base, image->name, &d, err);
+	for (size_t i = k; i < image->nlayers && r == 0; i++)
+		if (image->layer[i].url != NULL)
+			r = launch_remote_note(l, image->layer[i].url, image->layer[i].sha256, image->layer[i].bytes, err);
 	if (r == 0 && launch_remote_any(image))
 		r = launch_remote_open(l, o, d, err);
 	for (; k < image->nlayers && r == 0; k++) {
 		const struct image_layer *from = &image->layer[k];
 
 		if (from->url != NULL) {
-			r = launch_remote_add(l, d, number, k, err);
+			r = launch_remote_add(l, d, number, from->xxh, err);
 			continue;
 		}
 		struct snapshot_layer layer = { .size = from->bytes, .index_hash = from->index_hash };

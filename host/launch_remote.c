@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Remote layers of a VM that is started: see launch_remote.h. A layer that the cache has whole is used like a file of the store; the monitor
- * gets data, table and a socket for the others. coffer-fetch writes into the VM's log, and ends with the monitor.
+ * Remote layers of a VM that is started or restored: see launch_remote.h. A layer that the cache has whole is used like a file of the
+ * store; the monitor gets data, table and a socket for the others. coffer-fetch writes into the VM's log, and ends with the monitor.
  */
 #include "host/launch_remote.h"
 
@@ -109,28 +109,25 @@ static int serve(struct launch *l, const struct launch_options *o, const char *m
 	return 0;
 }
 
-static int make_list(struct launch *l, struct err *err)
+int launch_remote_note(struct launch *l, const char *url, const char *sha256, uint64_t size, struct err *err)
 {
-	const struct image *image = &l->image;
+	struct remote_layers_one *more;
 
-	l->remote = calloc(1, sizeof(*l->remote));
-	if (l->remote != NULL)
-		l->remote->l = calloc(image->nlayers, sizeof(*l->remote->l));
-	if (l->remote == NULL || l->remote->l == NULL)
+	if (l->remote == NULL)
+		l->remote = calloc(1, sizeof(*l->remote));
+	more = l->remote != NULL ? realloc(l->remote->l, (l->remote->n + 1) * sizeof(*more)) : NULL;
+	if (more == NULL)
 		return err_set(err, -ENOMEM, "out of memory");
-	for (size_t k = 0; k < image->nlayers; k++)
-		if (image->layer[k].url != NULL)
-			l->remote->l[l->remote->n++] = (struct remote_layers_one){ .url = image->layer[k].url, .sha256 = image->layer[k].sha256,
-									      .size = image->layer[k].bytes };
+	l->remote->l = more;
+	more[l->remote->n++] = (struct remote_layers_one){ .url = url, .sha256 = sha256, .size = size, .blob = BLOB_NONE, .data_fd = -1,
+						      .table_fd = -1 };
 	return 0;
 }
 
 int launch_remote_open(struct launch *l, const struct launch_options *o, struct vm_disk *d, struct err *err)
 {
-	int r = make_list(l, err);
+	int r = remote_layers_open(l->remote, err);
 
-	if (r == 0)
-		r = remote_layers_open(l->remote, err);
 	if (r == 0 && l->remote->served > 0 && o->fetch != NULL && strcmp(o->fetch, "all") == 0) {
 		_cleanup_close_ int sock = -1;
 
@@ -162,9 +159,9 @@ static int file_of(const struct remote_layers_one *from, char path[PATH_MAX], st
 	return 0;
 }
 
-static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct remote_layers_one *from, const char *path, struct err *err)
+static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct remote_layers_one *from, const char *path,
+		     struct snapshot_layer known, struct err *err)
 {
-	struct snapshot_layer known = { .size = from->size };
 	struct lsmt_info info;
 	int r = lsmt_inspect(from->data_fd, path, &info, err);
 
@@ -174,28 +171,30 @@ static int add_whole(struct vm_disk *d, size_t number, int disk_dir_fd, struct r
 	return vm_disk_add_held_layer(d, number, disk_dir_fd, TAKE_FD(from->data_fd), path, &known, err);
 }
 
-int launch_remote_add(struct launch *l, struct vm_disk *d, size_t number, size_t k, struct err *err)
+int launch_remote_add(struct launch *l, struct vm_disk *d, size_t number, const char *digest, struct err *err)
 {
 	struct remote_layers_one *from = l->remote->l;
+	struct snapshot_layer known = { 0 };
 	char path[PATH_MAX];
 	int r;
 
-	for (size_t i = 0; i < k; i++)
-		from += l->image.layer[i].url != NULL;
+	for (size_t i = 0; i < d->d.nlayers; i++)
+		from += d->d.layer[i].url != NULL;
+	known.size = from->size;
+	known.url = (char *)(uintptr_t)from->url; /* is copied */
+	snprintf(known.sha256, sizeof(known.sha256), "%s", from->sha256);
+	snprintf(known.digest, sizeof(known.digest), "%s", digest);
+	if (!from->whole)
+		return vm_disk_add_remote_layer(d, number, TAKE_FD(from->data_fd), TAKE_FD(from->table_fd), &known, err);
 	r = file_of(from, path, err);
-	if (r < 0)
-		return r;
-	if (from->whole)
-		return add_whole(d, number, l->dir.disk_dir_fd, from, path, err);
-	return vm_disk_add_remote_layer(d, number, TAKE_FD(from->data_fd), TAKE_FD(from->table_fd), path, from->size, err);
+	return r < 0 ? r : add_whole(d, number, l->dir.disk_dir_fd, from, path, known, err);
 }
 
 void launch_remote_finish(struct launch *l)
 {
 	if (l->remote == NULL)
 		return;
-	if (l->remote->l != NULL)
-		remote_layers_finish(l->remote);
+	remote_layers_finish(l->remote);
 	free(l->remote->l);
 	free(l->remote);
 	l->remote = NULL;

@@ -53,10 +53,12 @@ static int check_root(struct vm_handle *vm, int signal_fd, struct err *err)
 	return 0;
 }
 
-/* One that was remote at the start has no digest in the VM's record, but its image, which is held, is what it was then. */
+/* Of what was remote, one may know no XXH3-128. */
 static bool is_layer(const struct snapshot_layer *have, const struct image_layer *want)
 {
-	return have->size == want->bytes && (!strcmp(have->digest, want->xxh) || (want->url && !*have->digest));
+	if (have->size != want->bytes)
+		return false;
+	return *have->sha256 ? !strcmp(have->sha256, want->sha256) : *have->digest && !strcmp(have->digest, want->xxh);
 }
 
 /* The VM's lowest layers must be the image's: it may have been made anew since the snapshot that the VM comes from. Sets

@@ -58,7 +58,7 @@ static int write_record(struct launch *l, const struct restore_source *src, bool
 		return err_set(err, r, "out of memory");
 	for (size_t i = 0; i < m.ndisks; i++) {
 		for (size_t k = 0; k < m.disk[i].nlayers; k++)
-			free(m.disk[i].layer[k].file);
+			snapshot_layer_finish(&m.disk[i].layer[k]);
 		free(m.disk[i].layer);
 		free(m.disk[i].path);
 		free(m.disk[i].image);

@@ -3,7 +3,8 @@
  * The shell of a VM: a monitor with the machine of a snapshot and nothing in it yet (see restore.h).
  *
  * The monitor opens the files that are only read (images) by their paths; layers come as descriptors when it is ready,
- * since after that it can open nothing. New tops are made in the shell's own disk directory, so it is ready for any
+ * since after that it can open nothing. A disk with remote layers has all of them from the start: attaching it waits for what the
+ * cache lacks, which is to be in the monitor's log and not behind a request. New tops are made in the shell's own disk directory, so it is ready for any
  * name.
  */
 #include <errno.h>
@@ -16,6 +17,7 @@
 
 #include "host/control_client.h"
 #include "host/doctor.h"
+#include "host/launch_remote.h"
 #include "host/paths.h"
 #include "host/restore.h"
 #include "host/signals.h"
@@ -25,7 +27,7 @@
 #include "lib/loop.h"
 #include "lib/util.h"
 
-enum { SHELL_READY_MS = 60000, ATTACH_MS = 60000 };
+enum { SHELL_READY_MS = 60000, FETCH_MS = 90000, ATTACH_MS = 60000 };
 
 #define READY_LINE "ready\n"
 
@@ -36,21 +38,51 @@ static int add_file(struct launch *l, const struct snapshot_disk *d, struct err 
 	return vm_disks_add_file(&l->disks, d->path, true, d->image, err);
 }
 
+/* As at a first start: what the cache has whole is linked, coffer-fetch serves the rest. */
+static int open_remote(struct launch *l, const struct snapshot_disk *from, struct vm_disk *d, struct err *err)
+{
+	const struct launch_options defaults = { 0 };
+	size_t n = 0;
+	int r = 0;
+
+	for (size_t k = 0; k < from->nlayers && r == 0; k++) {
+		const struct snapshot_layer *one = &from->layer[k];
+
+		if (!snapshot_layer_is_remote(one))
+			continue;
+		if (n++ == 0 && l->remote != NULL)
+			r = err_set(err, -ENOTSUP, "more than one disk has remote layers: only the root can");
+		else
+			r = launch_remote_note(l, one->url, one->sha256, one->size, err);
+	}
+	return r < 0 || n == 0 ? r : launch_remote_open(l, &defaults, d, err);
+}
+
+static int add_layer(struct launch *l, const struct restore_source *src, struct vm_disk *d, size_t number,
+		     const struct snapshot_layer *one, struct err *err)
+{
+	char path[PATH_MAX + SNAPSHOT_FILE_NAME_MAX + 2];
+	int fd;
+
+	if (snapshot_layer_is_remote(one))
+		return launch_remote_add(l, d, number, "", err);
+	fd = snapshot_open_file(&src->snap, one->file, one->size, err);
+	snprintf(path, sizeof(path), "%s/%s", src->snap.path, one->file);
+	return fd < 0 ? fd : vm_disk_add_layer(d, number, l->dir.disk_dir_fd, fd, path, one, err);
+}
+
 static int add_layers(struct launch *l, const struct restore_source *src, size_t number, struct err *err)
 {
 	const struct snapshot_disk *from = &src->snap.m.disk[number];
 	struct vm_disk *d = NULL;
-	char path[PATH_MAX + SNAPSHOT_FILE_NAME_MAX + 2];
 	int r = l->dir.disk_dir_fd >= 0 ? 0 : vmdir_create_disks(&l->dir, err);
 
 	if (r == 0)
 		r = vm_disks_add_layers(&l->disks, from->size, *from->path ? from->path : NULL, from->image, &d, err);
-	for (size_t k = 0; k < from->nlayers && r == 0; k++) {
-		int fd = snapshot_open_file(&src->snap, from->layer[k].file, from->layer[k].size, err);
-
-		snprintf(path, sizeof(path), "%s/%s", src->snap.path, from->layer[k].file);
-		r = fd < 0 ? fd : vm_disk_add_layer(d, number, l->dir.disk_dir_fd, fd, path, &from->layer[k], err);
-	}
+	if (r == 0)
+		r = open_remote(l, from, d, err);
+	for (size_t k = 0; k < from->nlayers && r == 0; k++)
+		r = add_layer(l, src, d, number, &from->layer[k], err);
 	return r < 0 ? r : vm_disk_add_top(d, number, l->dir.disk_dir_fd, err);
 }
 
@@ -155,6 +187,7 @@ static int spawn(struct launch *l, const struct restore_source *src, const struc
 	if (r == 0)
 		r = launch_spawn(l, a, o->keep, g, err);
 	vmargs_free(a);
+	launch_remote_finish(l); /* the fetcher and the monitor have what they need */
 	fd_close(ready[1]);
 	l->ready_sock = ready[0];
 	return r;
@@ -182,9 +215,18 @@ static int take_ready_line(struct launch *l, struct err *err)
 								  "the monitor does not say that it is ready");
 }
 
+/* Attaching its disk may wait for as long as coffer-fetch tries to get what is not there. */
+static bool has_remote(const struct launch *l)
+{
+	for (size_t i = 0; i < l->disks.n; i++)
+		if (l->disks.disk[i]->remote_sock >= 0)
+			return true;
+	return false;
+}
+
 int restore_shell_wait(struct launch *l, const struct restore_source *src, int signal_fd, struct err *err)
 {
-	uint64_t deadline = control_deadline(SHELL_READY_MS);
+	uint64_t deadline = control_deadline(SHELL_READY_MS + (has_remote(l) ? FETCH_MS : 0));
 
 	for (;;) {
 		struct pollfd p[] = { { .fd = l->ready_sock, .events = POLLIN }, { .fd = signal_fd,
@@ -194,7 +236,7 @@ int restore_shell_wait(struct launch *l, const struct restore_source *src, int s
 		if (r < 0)
 			return err_errno(err, r, "wait for the monitor");
 		if (r == 0)
-			return err_set(err, -ETIMEDOUT, "the monitor is not ready after %d s", SHELL_READY_MS / 1000);
+			return err_set(err, -ETIMEDOUT, "the monitor is not ready in time");
 		for (int signal; p[1].revents && (signal = signals_next(signal_fd)) > 0;)
 			if (signals_is_end(signal)) {
 				l->signal = signal;
@@ -207,7 +249,7 @@ int restore_shell_wait(struct launch *l, const struct restore_source *src, int s
 
 	l->ready_sock = fd_close(l->ready_sock);
 	for (size_t i = 0; i < l->disks.n && r == 0; i++)
-		if (l->disks.disk[i]->d.kind == SNAPSHOT_DISK_LAYERS)
+		if (l->disks.disk[i]->d.kind == SNAPSHOT_DISK_LAYERS && vm_disk_is_attached_later(l->disks.disk[i], true))
 			r = attach(l, i, err);
 	if (r == -ENOENT || r == -ECONNREFUSED || r == -ECONNRESET) {
 		struct err why = ERR_INIT;

@@ -45,17 +45,17 @@ static int take_over(const struct snapshot *s, const char *name, int fd, const s
 /* ---- disks ---- */
 
 /* Layers that stay as they are, the lowest ones: those of an image that is here, which share their file with it; and
- * whatever is up to one that is not plain LSMT. */
+ * whatever is up to one that is not plain LSMT, or remote (without a descriptor). */
 static size_t lowest_to_merge(const struct snapshot_disk *d, const struct image *image, const int *fd)
 {
 	size_t n = 0;
 
-	while (n < d->nlayers && n < image->nlayers && !strcmp(d->layer[n].digest, image->layer[n].xxh))
+	while (n < d->nlayers && n < image->nlayers && *d->layer[n].digest && !strcmp(d->layer[n].digest, image->layer[n].xxh))
 		n++;
 	for (size_t k = n; k < d->nlayers; k++) {
 		char magic[4];
 
-		if (fd_pread_full(fd[k], magic, sizeof(magic), 0) != sizeof(magic) || memcmp(magic, "LSMT", sizeof(magic)) != 0)
+		if (fd[k] < 0 || fd_pread_full(fd[k], magic, sizeof(magic), 0) != sizeof(magic) || memcmp(magic, "LSMT", sizeof(magic)) != 0)
 			n = k + 1;
 	}
 	return n;
@@ -104,8 +104,9 @@ static int merge_layers(const struct snapshot *s, struct snapshot_disk *to, size
 		return r;
 	l->size = info.file_size;
 	l->index_hash = info.index_hash;
+	l->sha256[0] = '\0'; /* it is no blob of a registry any more */
 	for (size_t k = first + 1; k < to->nlayers; k++)
-		free(to->layer[k].file);
+		snapshot_layer_finish(&to->layer[k]);
 	to->nlayers = first + 1;
 	return 0;
 }
@@ -117,15 +118,17 @@ static int flatten_disk(const struct snapshot *s, struct snapshot_disk *to, cons
 	size_t open = 0;
 
 	for (; open < to->nlayers && r == 0; open++) {
-		fd[open] = snapshot_open_file(s, to->layer[open].file, to->layer[open].size, err);
-		r = MIN(fd[open], 0);
+		bool remote = snapshot_layer_is_remote(&to->layer[open]);
+
+		fd[open] = remote ? -1 : snapshot_open_file(s, to->layer[open].file, to->layer[open].size, err);
+		r = remote ? 0 : MIN(fd[open], 0);
 	}
 	size_t first = r < 0 ? 0 : lowest_to_merge(to, image, fd);
 
 	if (r == 0 && to->nlayers - first < 2)
 		first = to->nlayers;
 	for (size_t k = 0; k < first && r == 0; k++)
-		r = take_over(s, to->layer[k].file, fd[k], d, err);
+		r = fd[k] < 0 ? 0 : take_over(s, to->layer[k].file, fd[k], d, err);
 	if (r == 0 && first < to->nlayers)
 		r = merge_layers(s, to, first, fd, d, err);
 	while (open > 0)

@@ -8,6 +8,10 @@
  * Which of them is the top is sure only when the monitor has answered: one that a killed command asked may be at it still,
  * with the next pair open already. So nothing is written into a pair before that. By then the monitor has also written
  * all that the logs of older pairs lacked.
+ *
+ * A layer that is remote goes into a snapshot as a file if all of it is here by now (under a name in the VM's directory, or in the
+ * cache of blobs, where it is held until it is linked), else as what it is: an address, a digest and a size. What had arrived of it is
+ * found in the cache again.
  */
 #include "host/snapshot_layers.h"
 
@@ -20,7 +24,9 @@
 #include <unistd.h>
 
 #include "devices/backend/lsmt.h"
+#include "host/blob_cache.h"
 #include "lib/fd.h"
+#include "lib/util.h"
 
 enum { LAYERS_RESERVE = 8 };
 
@@ -40,19 +46,62 @@ static int add(struct snapshot_layers_disk *d, int fd, const char *file, const c
 			       d->nlayers);
 	struct snapshot_layers_one *l = &d->layer[d->nlayers++];
 
-	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own) };
+	*l = (struct snapshot_layers_one){ .fd = TAKE_FD(own), .hold_fd = -1 };
 	snprintf(l->file, sizeof(l->file), "%s", file);
 	snprintf(l->digest, sizeof(l->digest), "%s", digest);
 	return 0;
 }
 
+/* The cache's file if it is whole: 1 with a path, the file and what holds it; 0: it is not. */
+static int open_blob(const struct snapshot_layer *l, char path[PATH_MAX], int *ret_fd, int *ret_hold, struct err *err)
+{
+	struct blob_cache cache;
+	struct blob blob = BLOB_NONE;
+	char link[64];
+	ssize_t n;
+	int r = blob_cache_open(&cache, err);
+
+	if (r < 0)
+		return r;
+	r = blob_cache_get(&cache, l->sha256, l->size, &blob, err);
+	if (r == 0 && blob_is_verified(&blob)) {
+		r = blob_cache_readers(&cache, l->sha256, ret_fd, ret_hold, err);
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", *ret_fd);
+		n = r < 0 ? 0 : readlink(link, path, PATH_MAX - 1);
+		path[MAX(n, (ssize_t)0)] = '\0';
+		r = r < 0 ? r : 1;
+	}
+	blob_close(&blob);
+	blob_cache_close(&cache);
+	return r;
+}
+
+static int add_blob(struct snapshot_layers_disk *d, const struct snapshot_layer *l, struct err *err)
+{
+	_cleanup_close_ int fd = -1, hold = -1;
+	char path[PATH_MAX] = "";
+	int r = open_blob(l, path, &fd, &hold, err);
+
+	if (r >= 0)
+		r = add(d, TAKE_FD(fd), path, l->digest, err);
+	if (r < 0)
+		return err_prefix(err, "remote layer %zu of disk %zu: ", d->nlayers, d->number), r;
+	d->layer[d->nlayers - 1].hold_fd = TAKE_FD(hold);
+	return 0;
+}
+
+/* A path into the cache says nothing: the blob may have been removed, and begun anew. */
 static int add_recorded(struct snapshot_layers_disk *d, int dir_fd, const struct snapshot_layer *l, struct err *err)
 {
-	int fd = openat(dir_fd, l->file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool here = *l->file && !(l->url && l->file[0] == '/');
+	int fd = here ? openat(dir_fd, l->file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) : -1, r;
 
-	if (fd < 0)
+	if (here && fd < 0)
 		return err_errno(err, -errno, "layer '%s' of disk %zu", l->file, d->number);
-	return add(d, fd, l->file, l->digest, err);
+	r = here ? add(d, fd, l->file, l->digest, err) : add_blob(d, l, err);
+	if (r == 0)
+		d->layer[d->nlayers - 1].blob = *l->sha256 ? l : NULL;
+	return r;
 }
 
 static const struct snapshot_layer *find(const struct snapshot_disk *d, const char *file)
@@ -157,6 +206,8 @@ static int link_layer(const struct snapshot_layers *l, const struct snapshot_lay
 	struct snapshot_layers_one *one = &d->layer[k];
 	char name[SNAPSHOT_FILE_NAME_MAX], path[3 * PATH_MAX];
 
+	if (one->fd < 0)
+		return 0;
 	layer_name(d, k, name);
 	if (one->file[0] == '/')
 		snprintf(path, sizeof(path), "%s", one->file);
@@ -199,6 +250,15 @@ int snapshot_layers_seal_late(const struct snapshot_layers *l, const struct snap
 	return d->layer[k].late ? seal_late(l->dir->disk_dir_fd, d->number, d->layer[k].generation, err) : 0;
 }
 
+static int describe_remote(const struct snapshot_layer *from, struct snapshot_layer *to, struct err *err)
+{
+	int r = snapshot_layer_copy(from, "", to);
+
+	to->index_hash = 0;
+	to->digest[0] = '\0';
+	return r < 0 ? err_set(err, r, "out of memory") : 0;
+}
+
 static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir_fd, const struct snapshot_draft *draft,
 			 struct snapshot_layer *to, struct err *err)
 {
@@ -209,6 +269,8 @@ static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir
 
 	if (r < 0)
 		return r;
+	if (one->fd < 0)
+		return describe_remote(one->blob, to, err);
 	layer_name(d, k, name);
 	to->file = strdup(name);
 	if (!to->file)
@@ -226,6 +288,8 @@ static int collect_layer(const struct snapshot_layers_disk *d, size_t k, int dir
 	to->size = info.file_size;
 	to->index_hash = info.index_hash;
 	snprintf(to->digest, sizeof(to->digest), "%s", one->digest);
+	if (one->blob)
+		snprintf(to->sha256, sizeof(to->sha256), "%s", one->blob->sha256);
 	return to->digest[0] ? 0 : snapshot_digest_file(one->fd, one->file, to->digest, err);
 }
 
@@ -237,20 +301,21 @@ int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_dra
 	*ret_bytes = 0;
 	for (size_t i = 0; i < l->n && r == 0; i++) {
 		const struct snapshot_layers_disk *d = &l->disk[i];
-		struct snapshot_disk *to = &m->disk[d->number];
+		struct snapshot_disk *to = &m->disk[d->number], old = *to;
 
-		for (size_t k = 0; k < to->nlayers; k++)
-			free(to->layer[k].file);
-		free(to->layer);
+		/* The old ones may be the record that `l` looks into. */
 		to->nlayers = 0;
 		to->layer = calloc(d->nlayers, sizeof(*to->layer));
 		if (!to->layer)
-			return err_set(err, -ENOMEM, "out of memory");
+			r = err_set(err, -ENOMEM, "out of memory");
 		for (size_t k = 0; k < d->nlayers && r == 0; k++) {
 			to->nlayers = k + 1;
 			r = collect_layer(d, k, l->dir->disk_dir_fd, draft, &to->layer[k], err);
-			*ret_bytes += to->layer[k].size;
+			*ret_bytes += d->layer[k].fd >= 0 ? to->layer[k].size : 0;
 		}
+		for (size_t k = 0; k < old.nlayers; k++)
+			snapshot_layer_finish(&old.layer[k]);
+		free(old.layer);
 	}
 	return r;
 }
@@ -262,8 +327,10 @@ void snapshot_layers_close(struct snapshot_layers *l)
 		unsigned generation[VM_DISK_GENERATIONS_MAX];
 		bool made = d->new_fd[0] >= 0;
 
-		for (size_t k = 0; k < d->nlayers; k++)
+		for (size_t k = 0; k < d->nlayers; k++) {
 			fd_close(d->layer[k].fd);
+			fd_close(d->layer[k].hold_fd);
+		}
 		free(d->layer);
 		fd_close(d->new_fd[0]);
 		fd_close(d->new_fd[1]);
@@ -288,7 +355,8 @@ static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *ta
 		return err_set(err, -EINVAL, "the record of disk %zu does not fit", number);
 	d->layer = more;
 	for (size_t k = 0; k < d->nlayers; k++)
-		snprintf(d->layer[k].digest, sizeof(d->layer[k].digest), "%s", taken->layer[k].digest);
+		if (*taken->layer[k].digest)
+			snprintf(d->layer[k].digest, sizeof(d->layer[k].digest), "%s", taken->layer[k].digest);
 	for (int i = 0; i < n && d->nlayers < taken->nlayers; i++) {
 		char data[40], index[40];
 
@@ -297,11 +365,9 @@ static int remember_disk(struct snapshot_disk *d, const struct snapshot_disk *ta
 			continue;
 		struct snapshot_layer *l = &d->layer[d->nlayers];
 
-		*l = taken->layer[d->nlayers];
-		l->file = strdup(data);
-		if (!l->file)
-			return err_set(err, -ENOMEM, "out of memory");
 		d->nlayers++;
+		if (snapshot_layer_copy(&taken->layer[d->nlayers - 1], data, l) < 0)
+			return err_set(err, -ENOMEM, "out of memory");
 		unlinkat(dir_fd, index, 0); /* sealed: its index is in it */
 	}
 	return 0;

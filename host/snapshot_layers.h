@@ -8,9 +8,11 @@
 #include "lib/err.h"
 
 struct snapshot_layers_one {
-	int fd;
-	char file[SNAPSHOT_STRING_MAX + 1]; /* as the record has it */
+	int fd;             /* -1: remote, and not all of it is in the cache */
+	int hold_fd;        /* of one in the cache: it stays there as long as this is open; else -1 */
+	char file[SNAPSHOT_STRING_MAX + 1]; /* as the record has it; of one in the cache: where its data is */
 	char digest[SNAPSHOT_DIGEST_LEN + 1];
+	const struct snapshot_layer *blob; /* the record's, when it is, or was, remote; else NULL */
 	bool linked;
 	bool late;          /* of the VM's generation: perhaps not sealed when it should have been */
 	unsigned generation;
@@ -33,7 +35,8 @@ struct snapshot_layers {
 
 #define SNAPSHOT_LAYERS_NONE ((struct snapshot_layers){ 0 })
 
-/* Find and open all layers of the VM's disks of layers; `record` is what machine.json says. Opens the VM's disk
+/* Find and open all layers of the VM's disks of layers; `record` is what machine.json says, and has to stay. A remote layer is a file like
+ * others when the cache has all of it, else it stays one. Opens the VM's disk
  * directory. -E2BIG when there are too many for a snapshot; a few more may be there for the `last` one of this VM. */
 int snapshot_layers_open(struct snapshot_layers *l, struct vmdir *dir, const struct snapshot_manifest *record, bool last,
 			 struct err *err);

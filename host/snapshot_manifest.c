@@ -94,9 +94,17 @@ static json_t *format_layer(const struct snapshot_layer *l)
 	char hash[SNAPSHOT_HASH_LEN + 1];
 
 	snprintf(hash, sizeof(hash), "%016" PRIx64, l->index_hash);
-	return json_pack("{s:s s:I s:s s:s}", "file", text_of(l->file), "size", (json_int_t)l->size, "index_hash", hash,
-			 "digest",
-			 l->digest);
+	return json_pack("{s:s s:I s:s s:s s:s* s:s*}", "file", text_of(l->file), "size", (json_int_t)l->size, "index_hash", hash,
+			 "digest", l->digest, "url", l->url, "sha256", *l->sha256 ? l->sha256 : NULL);
+}
+
+static int format_of(const struct snapshot_manifest *m)
+{
+	for (size_t i = 0; i < m->ndisks; i++)
+		for (size_t k = 0; k < m->disk[i].nlayers; k++)
+			if (*m->disk[i].layer[k].sha256)
+				return SNAPSHOT_FORMAT;
+	return 1;
 }
 
 static json_t *format_disk(const struct snapshot_disk *d, size_t number)
@@ -154,7 +162,7 @@ static json_t *format_body(const struct snapshot_manifest *m, const char *checks
 	/* `o` takes the objects over, also when it fails; a NULL makes it fail. */
 	return json_pack("{s:i s:s s:s s:s s:I s:{s:s s:s} s:o s:{s:s s:I s:I s:I s:s} s:s s:o s:{s:o s:o s:o} s:I"
 			 " s:{s:s s:s s:s s:s s:s} s:s}",
-			 "format", SNAPSHOT_FORMAT, "what", m->what == SNAPSHOT_WHAT_VM ? "vm" : "snapshot", "coffer",
+			 "format", format_of(m), "what", m->what == SNAPSHOT_WHAT_VM ? "vm" : "snapshot", "coffer",
 			 text_of(m->version), "id", m->id, "created_ms", (json_int_t)m->created_ms, "parent", "id",
 					m->parent_id,
 			 "path", text_of(m->parent_path), "machine", machine, "cpu", "vendor", m->cpu.vendor, "family",
@@ -202,13 +210,33 @@ char *snapshot_manifest_format(const struct snapshot_manifest *m)
 
 /* ---- memory ---- */
 
+int snapshot_layer_copy(const struct snapshot_layer *from, const char *file, struct snapshot_layer *ret)
+{
+	*ret = *from;
+	ret->file = strdup(text_of(file ? file : from->file));
+	ret->url = from->url ? strdup(from->url) : NULL;
+	return ret->file && (ret->url || !from->url) ? 0 : -ENOMEM;
+}
+
+void snapshot_layer_finish(struct snapshot_layer *l)
+{
+	free(l->file);
+	free(l->url);
+	*l = (struct snapshot_layer){ 0 };
+}
+
+bool snapshot_layer_is_remote(const struct snapshot_layer *l)
+{
+	return l->url && !(l->file && *l->file);
+}
+
 void snapshot_manifest_finish(struct snapshot_manifest *m)
 {
 	for (size_t i = 0; i < m->ndisks; i++) {
 		struct snapshot_disk *d = &m->disk[i];
 
 		for (size_t k = 0; k < d->nlayers; k++)
-			free(d->layer[k].file);
+			snapshot_layer_finish(&d->layer[k]);
 		free(d->layer);
 		free(d->path);
 		free(d->image);

@@ -8,7 +8,8 @@
  * unseen.
  *
  * Trust: hostile. Sizes, counts and strings are bounded, file names stay in the snapshot's directory. Paths that lead
- * out of it are a disk's file (an image, a base) and the parent; they are opened for reading only.
+ * out of it are a disk's file (an image, a base) and the parent; they are opened for reading only. Addresses of remote layers are
+ * http(s); what comes from there has the digest that the manifest says.
  */
 #pragma once
 #include <stdbool.h>
@@ -19,7 +20,7 @@
 #include "vmm/control.h"
 
 enum {
-	SNAPSHOT_FORMAT = 1,
+	SNAPSHOT_FORMAT = 2,         /* 1 where nothing of 2 is needed: layers from remote blobs */
 	SNAPSHOT_MANIFEST_MAX = 1 << 20,
 	SNAPSHOT_DISKS_MAX = CONTROL_DISKS_MAX,
 	SNAPSHOT_LAYERS_MAX = 240,   /* of a disk: their descriptors go in one message (FD_PASS_MAX) */
@@ -29,6 +30,8 @@ enum {
 	SNAPSHOT_ID_LEN = 32,        /* hexadecimal digits */
 	SNAPSHOT_HASH_LEN = 16,      /* XXH3-64 */
 	SNAPSHOT_DIGEST_LEN = 32,    /* XXH3-128 */
+	SNAPSHOT_SHA256_LEN = 64,
+	SNAPSHOT_URL_MAX = 2048,
 };
 
 #define SNAPSHOT_MANIFEST "manifest.json"
@@ -38,11 +41,15 @@ enum {
 
 enum snapshot_what { SNAPSHOT_WHAT_SNAPSHOT, SNAPSHOT_WHAT_VM };
 
+/* In a snapshot, a layer is a file or, when not all of it had arrived, remote: the blob of this SHA-256, which the cache has, or gets
+ * from `url`. In a VM's it can be both: then the file is used where it is there. */
 struct snapshot_layer {
-	char *file;          /* a name in the directory; in a VM's: a name in its disk directory, or an absolute path */
-	uint64_t size;       /* bytes of the file */
-	uint64_t index_hash; /* struct lsmt_info */
-	char digest[SNAPSHOT_DIGEST_LEN + 1]; /* of the file; "": not known yet (in a VM's only) */
+	char *file;          /* a name in the directory; in a VM's: a name in its disk directory, or an absolute path; "": none */
+	uint64_t size;       /* bytes of the file, or blob */
+	uint64_t index_hash; /* struct lsmt_info; 0: not known */
+	char digest[SNAPSHOT_DIGEST_LEN + 1]; /* of the file; "": not known yet (in a VM's, or remote) */
+	char *url;           /* of a remote one; NULL */
+	char sha256[SNAPSHOT_SHA256_LEN + 1]; /* of one that is, or was, remote; "" */
 };
 
 enum snapshot_disk_kind {
@@ -99,6 +106,12 @@ struct snapshot_manifest {
 	/* What commands want to know of a VM (struct vm_config). */
 	char *image, *user, *cwd, *kernel, *hostname;
 };
+
+/* A deep copy of a layer, with another name (NULL: the same): 0 or -ENOMEM, with *ret to be finished in both cases. */
+int snapshot_layer_copy(const struct snapshot_layer *from, const char *file, struct snapshot_layer *ret);
+void snapshot_layer_finish(struct snapshot_layer *l);
+/* Nothing but a blob elsewhere? */
+bool snapshot_layer_is_remote(const struct snapshot_layer *l);
 
 /* Accepts a zeroed one, and one that a failed parse left. */
 void snapshot_manifest_finish(struct snapshot_manifest *m);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host/image.h"
 #include "host/json_get.h"
 #include "host/snapshot_manifest.h"
 #include "lib/fd.h"
@@ -104,21 +105,58 @@ static bool is_file_name(const char *s)
 
 /* ---- disks ---- */
 
+/* The blob that a layer is, or was, when it is one of a registry. */
+static int take_blob(const struct reader *rd, const json_t *o, const char *where, struct snapshot_layer *l)
+{
+	bool url = json_object_get(o, "url"), sha256 = json_object_get(o, "sha256");
+	int r = sha256 ? take_hex(rd, o, where, "sha256", SNAPSHOT_SHA256_LEN, false, l->sha256) : 0;
+
+	if (r < 0 || !url)
+		return r;
+	const char *s = get_string(rd, o, where, "url", SNAPSHOT_URL_MAX);
+
+	if (!s)
+		return -EINVAL;
+	if (!image_url_is_valid(s))
+		return wrong(rd, where, "url", "is no http:// or https:// address");
+	if (!sha256)
+		return wrong(rd, where, "sha256", "is missing");
+	l->url = strdup(s);
+	return l->url ? 0 : no_memory(rd);
+}
+
+static int check_layer(const struct reader *rd, const char *where, const struct snapshot_layer *l)
+{
+	bool vm = rd->what == SNAPSHOT_WHAT_VM;
+
+	if (snapshot_layer_is_remote(l)) {
+		if (!vm && (l->index_hash || *l->digest))
+			return wrong(rd, where, "digest", "is that of a file, which is not there");
+		return l->size ? 0 : wrong(rd, where, "size", "is out of range");
+	}
+	if (!is_file_name(l->file) && !(vm && l->file[0] == '/'))
+		return wrong(rd, where, "file", "is not the name of a file in the snapshot's directory");
+	if (!vm && l->url)
+		return wrong(rd, where, "url", "is of no use: the layer is a file");
+	return vm || *l->digest ? 0 : wrong(rd, where, "digest", "is not a checksum or an id");
+}
+
 static int take_layer(const struct reader *rd, const json_t *o, const char *where, struct snapshot_layer *l)
 {
 	char hash[SNAPSHOT_HASH_LEN + 1];
-	bool vm = rd->what == SNAPSHOT_WHAT_VM;
 	int r = take_string(rd, o, where, "file", &l->file);
 
-	if (r == 0 && !is_file_name(l->file) && !(vm && l->file[0] == '/'))
-		r = wrong(rd, where, "file", "is not the name of a file in the snapshot's directory");
 	if (r == 0)
 		r = take_u64(rd, o, where, "size", 0, INT64_MAX, &l->size);
 	if (r == 0)
 		r = take_hex(rd, o, where, "index_hash", SNAPSHOT_HASH_LEN, false, hash);
 	if (r == 0)
 		l->index_hash = strtoull(hash, NULL, 16);
-	return r < 0 ? r : take_hex(rd, o, where, "digest", SNAPSHOT_DIGEST_LEN, vm, l->digest);
+	if (r == 0)
+		r = take_hex(rd, o, where, "digest", SNAPSHOT_DIGEST_LEN, true, l->digest);
+	if (r == 0)
+		r = take_blob(rd, o, where, l);
+	return r < 0 ? r : check_layer(rd, where, l);
 }
 
 static int take_layers(const struct reader *rd, const json_t *o, const char *where, struct snapshot_disk *d)

@@ -23,10 +23,8 @@ static int copy_disk(const struct snapshot_disk *from, struct snapshot_disk *to)
 	if (!to->path || !to->image || !to->layer)
 		return -ENOMEM;
 	for (size_t i = 0; i < from->nlayers; i++) {
-		to->layer[i] = from->layer[i];
-		to->layer[i].file = strdup(from->layer[i].file);
 		to->nlayers = i + 1;
-		if (!to->layer[i].file)
+		if (snapshot_layer_copy(&from->layer[i], NULL, &to->layer[i]) < 0)
 			return -ENOMEM;
 	}
 	return 0;

@@ -391,7 +391,7 @@ static int sync_files(const struct snapshot_draft *d, const struct snapshot_mani
 		r = sync_file(d, names[i], err);
 	for (size_t i = 0; i < m->ndisks; i++)
 		for (size_t k = 0; k < m->disk[i].nlayers && r == 0; k++)
-			r = sync_file(d, m->disk[i].layer[k].file, err);
+			r = snapshot_layer_is_remote(&m->disk[i].layer[k]) ? 0 : sync_file(d, m->disk[i].layer[k].file, err);
 	if (r == 0 && fsync(d->fd) < 0)
 		r = err_errno(err, -errno, "write the snapshot's directory to disk");
 	return r;

@@ -290,9 +290,9 @@ static int check_record(const struct snapshot_manifest *m, struct err *err)
 				       m->disk[i].path, m->disk[i].path, m->disk[i].path);
 	for (size_t i = 0; i < m->ndisks; i++)
 		for (size_t k = 0; k < m->disk[i].nlayers; k++)
-			if (m->disk[i].layer[k].index_hash == 0)
+			if (m->disk[i].layer[k].index_hash == 0 && !m->disk[i].layer[k].url)
 				return err_set(err, -ENOTSUP,
-					       "layers of its image '%s' had not all arrived when it was started: that can be captured in a VM that is started when they have",
+					       "layers of its image '%s' had not all arrived when a version of Coffer started it that did not note where they are: start it anew",
 					       m->disk[i].image);
 	for (size_t i = 0; i < m->ndevices; i++)
 		if (!snapshot_device_is_plain(m->device[i]))

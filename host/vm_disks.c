@@ -204,14 +204,10 @@ static int append(struct vm_disk *v, size_t number, int *fd, const char *where, 
 	if (!more)
 		return err_set(err, -ENOMEM, "out of memory");
 	d->layer = more;
-	struct snapshot_layer *l = &d->layer[d->nlayers];
+	int r = snapshot_layer_copy(known, where, &d->layer[d->nlayers]);
 
-	*l = *known;
-	l->file = strdup(where);
-	if (!l->file)
-		return err_set(err, -ENOMEM, "out of memory");
 	v->layer_fd[d->nlayers++] = TAKE_FD(*fd);
-	return 0;
+	return r < 0 ? err_set(err, r, "out of memory") : 0;
 }
 
 int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
@@ -238,11 +234,11 @@ int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, in
 	return r < 0 ? r : append(v, number, &own, r > 0 ? name : path, known, err);
 }
 
-int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const char *path, uint64_t size,
+int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const struct snapshot_layer *known,
 			     struct err *err)
 {
 	_cleanup_close_ int data = data_fd, table = table_fd;
-	int r = append(v, number, &data, path, &(struct snapshot_layer){ .size = size }, err);
+	int r = append(v, number, &data, "", known, err);
 
 	if (r == 0)
 		v->table_fd[v->d.nlayers - 1] = TAKE_FD(table);
@@ -255,7 +251,7 @@ int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapsh
 	int none = -1;
 
 	layer_name(number, v->d.nlayers, name);
-	return append(v, number, &none, name, known, err);
+	return append(v, number, &none, snapshot_layer_is_remote(known) ? "" : name, known, err);
 }
 
 void vm_disk_pair_names(size_t number, unsigned generation, char data[40], char index[40])
@@ -330,7 +326,7 @@ void vm_disks_finish(struct vm_disks *v)
 		struct vm_disk *d = v->disk[i];
 
 		for (size_t k = 0; k < d->d.nlayers; k++)
-			free(d->d.layer[k].file);
+			snapshot_layer_finish(&d->d.layer[k]);
 		free(d->d.layer);
 		free(d->d.path);
 		free(d->d.image);
@@ -352,9 +348,15 @@ static void put_path(FILE *f, const char *s)
 	}
 }
 
+bool vm_disk_is_attached_later(const struct vm_disk *v, bool restore)
+{
+	return restore && v->remote_sock < 0;
+}
+
 char *vm_disk_device(const struct vm_disk *v, bool restore)
 {
 	const struct snapshot_disk *d = &v->d;
+	bool later = vm_disk_is_attached_later(v, restore);
 	char *text = NULL;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
@@ -368,16 +370,16 @@ char *vm_disk_device(const struct vm_disk *v, bool restore)
 		/* What is above a base is private and ends with the VM: nothing need be flushed before a snapshot seals
 		 * it. */
 		fprintf(f, "blk,backend=layers,size=%llu,cache=unsafe", (unsigned long long)d->size);
-		for (size_t i = 0; i < d->nlayers && !restore; i++) {
+		for (size_t i = 0; i < d->nlayers && !later; i++) {
 			fprintf(f, "%s%d", i ? ":" : ",layers=", v->layer_fd[i]);
 			if (v->table_fd[i] >= 0)
 				fprintf(f, "~%d", v->table_fd[i]);
 		}
-		if (v->remote_sock >= 0 && !restore)
+		if (v->remote_sock >= 0)
 			fprintf(f, ",remote=%d", v->remote_sock);
-		if (v->base_fd >= 0 && !restore)
+		if (v->base_fd >= 0 && !later)
 			fprintf(f, ",base=%d", v->base_fd);
-		if (v->top_data_fd >= 0 && !restore)
+		if (v->top_data_fd >= 0 && !later)
 			fprintf(f, ",top=%d:%d", v->top_data_fd, v->top_index_fd);
 	}
 	if (fclose(f) != 0) {

@@ -43,9 +43,8 @@ int vm_disk_add_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd,
 /* The same for one that stays where it is for as long as the VM lives: what cannot be linked is used there. */
 int vm_disk_add_held_layer(struct vm_disk *v, size_t number, int disk_dir_fd, int fd, const char *path,
 			   const struct snapshot_layer *known, struct err *err);
-/* A remote one: data and table of the cache (taken over), where `path` is the data. Such a disk has no snapshots: its index_hash
- * is 0. */
-int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const char *path, uint64_t size,
+/* A remote one: data and table of the cache (taken over). `known` says where it is from. */
+int vm_disk_add_remote_layer(struct vm_disk *v, size_t number, int data_fd, int table_fd, const struct snapshot_layer *known,
 			     struct err *err);
 /* The same when another process has done it, without a descriptor. */
 int vm_disk_describe_layer(struct vm_disk *v, size_t number, const struct snapshot_layer *known, struct err *err);
@@ -55,8 +54,9 @@ int vm_disk_add_top(struct vm_disk *v, size_t number, int disk_dir_fd, struct er
 void vm_disks_forget_fds(struct vm_disks *v);
 void vm_disks_finish(struct vm_disks *v);
 
-/* What --device takes. restore: layers come later, by the control socket. To be freed; NULL: no memory. */
+/* What --device takes. restore: layers come later, by the control socket, unless some are remote. To be freed; NULL: no memory. */
 char *vm_disk_device(const struct vm_disk *v, bool restore);
+bool vm_disk_is_attached_later(const struct vm_disk *v, bool restore);
 
 /* A new pair of a generation: two descriptors, the first with its lock. */
 int vm_disk_create_pair(int disk_dir_fd, size_t number, unsigned generation, uint64_t size, int ret_fd[2],

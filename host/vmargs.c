@@ -161,7 +161,7 @@ int vmargs_add_disks(struct vmargs *a, const struct vm_disks *v, bool restore)
 
 		if (r < 0)
 			return r;
-		if (restore)
+		if (vm_disk_is_attached_later(d, restore))
 			continue;
 		r = add_layers(a, d);
 		if (r < 0)

@@ -305,7 +305,7 @@ static void as_many_layers_as_an_image_has_are_inherited(void **s)
 	for (int k = 0; k < IMAGE_LAYERS_MAX; k++) {
 		int data = open("/dev/null", O_RDWR | O_CLOEXEC), table = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-		assert_int_equal(vm_disk_add_remote_layer(d, 0, data, table, "/dev/null", 4096, NULL), 0);
+		assert_int_equal(vm_disk_add_remote_layer(d, 0, data, table, &(struct snapshot_layer){ .size = 4096 }, NULL), 0);
 	}
 	assert_int_equal(vmargs_make(&l, &o, &a, NULL), 0);
 	for (size_t i = 0; i < a->argc; i++)

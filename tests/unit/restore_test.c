@@ -32,6 +32,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 #include "tests/harness/home.h"
+#include "tests/harness/remote_blob.h"
 
 /* ---- the monitor ---- */
 
@@ -160,6 +161,7 @@ static int set_up(void **s)
 	(void)s;
 	home_make(&home);
 	setenv("COFFER_VMM", "/proc/self/exe", 1);
+	setenv("COFFER_FETCH", "/bin/true", 1); /* it ends at once */
 	unsetenv("RESTORE_FAILS");
 	unsetenv("MONITOR_FAILS");
 	unsetenv("AGENT_SLOW");
@@ -195,14 +197,24 @@ static void add_layer(const struct snapshot_draft *d, struct snapshot_disk *disk
 	assert_int_equal(lsmt_inspect(fd, "it", &info, NULL), 0);
 	disk->layer = calloc(1, sizeof(*disk->layer));
 	disk->nlayers = 1;
-	disk->layer[0] = (struct snapshot_layer){ strdup("disk0-0.lsmt"), info.file_size, info.index_hash, "" };
+	disk->layer[0] = (struct snapshot_layer){ .file = strdup("disk0-0.lsmt"), .size = info.file_size, .index_hash = info.index_hash };
 	assert_int_equal(snapshot_digest_file(fd, "it", disk->layer[0].digest, NULL), 0);
 	assert_int_equal(unlinkat(d->fd, "log", 0), 0);
 	close(fd);
 	close(log);
 }
 
-static void make_snapshot(const char *name, uint64_t level, mode_t mode)
+enum lowest { NO_LAYER, FAR_LAYER, NEAR_LAYER }; /* below the one that is a file: a remote one, or one the cache has */
+
+static void add_remote(struct snapshot_disk *disk, bool whole)
+{
+	disk->layer = realloc(disk->layer, 2 * sizeof(*disk->layer));
+	disk->layer[1] = disk->layer[0];
+	disk->nlayers = 2;
+	remote_blob_make(MIB(1), whole, &disk->layer[0]);
+}
+
+static void make_snapshot_on(const char *name, uint64_t level, mode_t mode, enum lowest lowest)
 {
 	struct snapshot_draft d;
 	const char *kvm;
@@ -227,9 +239,16 @@ static void make_snapshot(const char *name, uint64_t level, mode_t mode)
 	write_file(&d, SNAPSHOT_RAM, mode);
 	write_file(&d, SNAPSHOT_RAM_INDEX, 0400);
 	add_layer(&d, &m.disk[0]);
+	if (lowest != NO_LAYER)
+		add_remote(&m.disk[0], lowest == NEAR_LAYER);
 	assert_int_equal(snapshot_draft_publish(&d, &m, false, NULL), 0);
 	snapshot_draft_end(&d);
 	snapshot_manifest_finish(&m);
+}
+
+static void make_snapshot(const char *name, uint64_t level, mode_t mode)
+{
+	make_snapshot_on(name, level, mode, NO_LAYER);
 }
 
 static int restore(struct launch *l, const char *name, const struct restore_options *o, struct err *err)
@@ -283,6 +302,50 @@ static void a_vm_gets_its_name_its_disks_and_its_memory(void **s)
 	assert_int_equal(snapshot_record_read(l.dir.fd, &m, NULL), 0);
 	assert_string_equal(m.parent_id, "0123456789abcdef0123456789abcdef");
 	assert_string_equal(m.disk[0].layer[0].file, "disk0-base0.lsmt");
+	snapshot_manifest_finish(&m);
+	assert_int_equal(launch_end(&l, false, NULL), 0);
+}
+
+static void a_disk_with_remote_layers_gets_all_of_them_from_the_start(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct snapshot_manifest m;
+	struct launch l;
+	int layer[2], table, remote, top[2];
+
+	(void)s;
+	launch_init(&l);
+	make_snapshot_on("one", 0, 0400, FAR_LAYER);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	const char *disk = strstr(text_of(&l, "arguments"), "blk,backend=layers,");
+
+	assert_non_null(disk);
+	assert_int_equal(sscanf(disk, "blk,backend=layers,size=1048576,cache=unsafe,layers=%d~%d:%d,remote=%d,top=%d:%d", &layer[0], &table,
+				&layer[1], &remote, &top[0], &top[1]), 6);
+	assert_int_equal(faccessat(l.dir.fd, "attached", F_OK, 0), -1);
+	assert_int_equal(snapshot_record_read(l.dir.fd, &m, NULL), 0);
+	assert_true(snapshot_layer_is_remote(&m.disk[0].layer[0]));
+	assert_string_equal(m.disk[0].layer[0].url, REMOTE_BLOB_URL);
+	assert_string_equal(m.disk[0].layer[1].file, "disk0-base1.lsmt");
+	snapshot_manifest_finish(&m);
+	assert_int_equal(launch_end(&l, false, NULL), 0);
+}
+
+static void a_remote_layer_that_has_arrived_is_attached_like_a_file(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	struct snapshot_manifest m;
+	struct launch l;
+
+	(void)s;
+	launch_init(&l);
+	make_snapshot_on("one", 0, 0400, NEAR_LAYER);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	assert_string_equal(text_of(&l, "attached"), "0:2 base 0 top 1, 4 descriptors\n");
+	assert_null(strstr(text_of(&l, "arguments"), "remote="));
+	assert_int_equal(snapshot_record_read(l.dir.fd, &m, NULL), 0);
+	assert_string_equal(m.disk[0].layer[0].file, "disk0-base0.lsmt");
+	assert_int_equal(strlen(m.disk[0].layer[0].sha256), SNAPSHOT_SHA256_LEN);
 	snapshot_manifest_finish(&m);
 	assert_int_equal(launch_end(&l, false, NULL), 0);
 }
@@ -664,6 +727,8 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_vm_gets_its_name_its_disks_and_its_memory),
+		T(a_disk_with_remote_layers_gets_all_of_them_from_the_start),
+		T(a_remote_layer_that_has_arrived_is_attached_like_a_file),
 		T(the_agent_is_told_until_it_answers),
 		T(a_clock_that_was_told_slowly_is_told_again),
 		T(a_guest_that_is_always_slow_is_told_the_clock_four_times),

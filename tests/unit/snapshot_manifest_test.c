@@ -50,8 +50,8 @@ static struct snapshot_manifest make(void)
 					    .image = string("") };
 	m.disk[1].layer = calloc(1, sizeof(*m.disk[1].layer));
 	m.disk[1].nlayers = 1;
-	m.disk[1].layer[0] = (struct snapshot_layer){ string("disk1-0.lsmt"), 12345, 0xfeedfacecafebeef,
-						      "00112233445566778899aabbccddeeff" };
+	m.disk[1].layer[0] = (struct snapshot_layer){ .file = string("disk1-0.lsmt"), .size = 12345, .index_hash = 0xfeedfacecafebeef,
+						      .digest = "00112233445566778899aabbccddeeff" };
 	return m;
 }
 
@@ -182,6 +182,30 @@ static void raw_disk(struct snapshot_manifest *m) { m->disk[0].kind = SNAPSHOT_D
 static void no_id(struct snapshot_manifest *m) { m->id[0] = 0; }
 static void bad_id(struct snapshot_manifest *m) { m->id[3] = 'g'; }
 static void no_digest(struct snapshot_manifest *m) { m->disk[1].layer[0].digest[0] = 0; }
+static void to_remote(struct snapshot_manifest *m)
+{
+	struct snapshot_layer *l = &m->disk[1].layer[0];
+
+	set(&l->file, "");
+	l->index_hash = 0;
+	l->digest[0] = 0;
+	l->url = string("https://registry.test/v2/base/blobs/sha256:1");
+	snprintf(l->sha256, sizeof(l->sha256), "%064d", 7);
+}
+
+static void remote_file(struct snapshot_manifest *m) { to_remote(m); set(&m->disk[1].layer[0].url, "file:///etc/shadow"); }
+static void remote_control(struct snapshot_manifest *m) { to_remote(m); set(&m->disk[1].layer[0].url, "http://a/\033[2J"); }
+static void remote_anything(struct snapshot_manifest *m) { to_remote(m); m->disk[1].layer[0].sha256[0] = 0; }
+static void remote_upper(struct snapshot_manifest *m) { to_remote(m); m->disk[1].layer[0].sha256[0] = 'A'; }
+static void remote_empty(struct snapshot_manifest *m) { to_remote(m); m->disk[1].layer[0].size = 0; }
+static void remote_digest(struct snapshot_manifest *m) { to_remote(m); memset(m->disk[1].layer[0].digest, '0', SNAPSHOT_DIGEST_LEN); }
+static void remote_and_file(struct snapshot_manifest *m)
+{
+	to_remote(m);
+	set(&m->disk[1].layer[0].file, "disk1-0.lsmt");
+	memset(m->disk[1].layer[0].digest, '0', SNAPSHOT_DIGEST_LEN);
+}
+
 static void is_a_vm(struct snapshot_manifest *m) { m->what = SNAPSHOT_WHAT_VM; }
 static void high_level(struct snapshot_manifest *m) { m->level = 23; }
 
@@ -208,13 +232,50 @@ static void hostile_values_are_refused_by_name(void **s)
 	refused(no_id, "id");
 	refused(bad_id, "id");
 	refused(no_digest, "disks[1].layers[0].digest");
+	refused(remote_file, "disks[1].layers[0].url");
+	refused(remote_control, "disks[1].layers[0].url");
+	refused(remote_anything, "disks[1].layers[0].sha256");
+	refused(remote_upper, "disks[1].layers[0].sha256");
+	refused(remote_empty, "disks[1].layers[0].size");
+	refused(remote_digest, "disks[1].layers[0].digest");
+	refused(remote_and_file, "disks[1].layers[0].url");
 	refused(is_a_vm, "what");
 	refused(high_level, "zstd_level");
 }
 
+static void a_remote_layer_is_an_address_and_a_digest(void **s)
+{
+	struct snapshot_manifest m = make(), got;
+
+	(void)s;
+	to_remote(&m);
+	char *text = format(&m);
+
+	assert_non_null(strstr(text, "\"format\": 2,"));
+	assert_int_equal(snapshot_manifest_parse("m", SNAPSHOT_WHAT_SNAPSHOT, text, strlen(text), &got, NULL), 0);
+	assert_true(snapshot_layer_is_remote(&got.disk[1].layer[0]));
+	assert_string_equal(got.disk[1].layer[0].url, m.disk[1].layer[0].url);
+	assert_string_equal(got.disk[1].layer[0].sha256, m.disk[1].layer[0].sha256);
+	free(text);
+	snapshot_manifest_finish(&got);
+	snapshot_manifest_finish(&m);
+}
+
+static void what_older_versions_can_read_is_written_for_them(void **s)
+{
+	struct snapshot_manifest m = make();
+	char *text = format(&m);
+
+	(void)s;
+	assert_non_null(strstr(text, "\"format\": 1,"));
+	assert_null(strstr(text, "sha256"));
+	free(text);
+	snapshot_manifest_finish(&m);
+}
+
 static void a_newer_format_says_so(void **s)
 {
-	static const char text[] = "{\"format\":2,\"what\":\"snapshot\"}";
+	static const char text[] = "{\"format\":3,\"what\":\"snapshot\"}";
 	struct err err = ERR_INIT;
 
 	(void)s;
@@ -268,6 +329,8 @@ int main(void)
 		cmocka_unit_test(every_truncation_is_refused),
 		cmocka_unit_test(one_more_byte_is_refused),
 		cmocka_unit_test(hostile_values_are_refused_by_name),
+		cmocka_unit_test(a_remote_layer_is_an_address_and_a_digest),
+		cmocka_unit_test(what_older_versions_can_read_is_written_for_them),
 		cmocka_unit_test(a_newer_format_says_so),
 		cmocka_unit_test(a_vm_s_may_name_paths_and_has_no_id),
 		cmocka_unit_test(another_machine_is_told),

@@ -32,6 +32,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 #include "tests/harness/home.h"
+#include "tests/harness/remote_blob.h"
 
 enum behaviour { GOOD, REFUSES, FAILS_AFTER_THE_CUT, FAILS_TO_SEAL, IS_AT_IT };
 
@@ -252,6 +253,104 @@ static void layers_are_links_of_one_file(void **s)
 	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/two/disk0-0.lsmt", home.path);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_nlink, 3); /* in both, and the VM's own */
+}
+
+/* The VM's root has a layer more, the lowest. */
+static void begin_with_remote(bool whole)
+{
+	struct snapshot_manifest m;
+	struct snapshot_layer l;
+
+	remote_blob_make(MIB(1), whole, &l);
+	assert_int_equal(snapshot_record_read(vm.dir.fd, &m, NULL), 0);
+	assert_int_equal(m.disk[0].nlayers, 0);
+	m.disk[0].layer = realloc(m.disk[0].layer, sizeof(l));
+	m.disk[0].layer[0] = l;
+	m.disk[0].nlayers = 1;
+	assert_int_equal(snapshot_record_write(vm.dir.fd, &m, NULL), 0);
+	snapshot_manifest_finish(&m);
+}
+
+static void a_layer_that_has_not_arrived_is_captured_as_what_it_is(void **s)
+{
+	struct snapshot snap;
+
+	(void)s;
+	begin_with_remote(false);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	assert_int_equal(snapshot_open("two", &snap, NULL), 0);
+	assert_int_equal(snap.m.disk[0].nlayers, 3);
+	assert_true(snapshot_layer_is_remote(&snap.m.disk[0].layer[0]));
+	assert_string_equal(snap.m.disk[0].layer[0].url, REMOTE_BLOB_URL);
+	assert_false(snapshot_layer_is_remote(&snap.m.disk[0].layer[1]));
+	assert_int_equal(faccessat(snap.fd, "disk0-0.lsmt", F_OK, 0), -1);
+	assert_int_equal(faccessat(snap.fd, "disk0-2.lsmt", F_OK, 0), 0);
+	snapshot_close(&snap);
+}
+
+static void a_layer_that_has_arrived_meanwhile_is_a_file_of_the_snapshot(void **s)
+{
+	struct snapshot_manifest record;
+	struct snapshot snap;
+	struct stat st;
+
+	(void)s;
+	begin_with_remote(true);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(layers_of("one"), 2);
+	assert_int_equal(snapshot_open("one", &snap, NULL), 0);
+	assert_null(snap.m.disk[0].layer[0].url);
+	assert_int_equal(strlen(snap.m.disk[0].layer[0].sha256), SNAPSHOT_SHA256_LEN);
+	assert_int_equal(fstatat(snap.fd, "disk0-0.lsmt", &st, 0), 0);
+	assert_int_equal(st.st_nlink, 2); /* with the cache's */
+	assert_int_equal(snapshot_record_read(vm.dir.fd, &record, NULL), 0);
+	assert_string_equal(record.disk[0].layer[0].digest, snap.m.disk[0].layer[0].digest);
+	assert_string_equal(record.disk[0].layer[0].url, REMOTE_BLOB_URL);
+	snapshot_manifest_finish(&record);
+	snapshot_close(&snap);
+}
+
+/* The path of a blob that was removed and begun anew leads to something with holes. */
+static void a_path_into_the_cache_is_not_believed(void **s)
+{
+	struct snapshot_manifest m;
+	struct snapshot snap;
+	char path[400];
+
+	(void)s;
+	begin_with_remote(false);
+	assert_int_equal(snapshot_record_read(vm.dir.fd, &m, NULL), 0);
+	snprintf(path, sizeof(path), "%s/cache/coffer/blobs/sha256-%s/data", home.path, m.disk[0].layer[0].sha256);
+	assert_int_equal(access(path, F_OK), 0);
+	free(m.disk[0].layer[0].file);
+	m.disk[0].layer[0].file = strdup(path);
+	m.disk[0].layer[0].index_hash = 1;
+	assert_int_equal(snapshot_record_write(vm.dir.fd, &m, NULL), 0);
+	snapshot_manifest_finish(&m);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(snapshot_open("one", &snap, NULL), 0);
+	assert_true(snapshot_layer_is_remote(&snap.m.disk[0].layer[0]));
+	snapshot_close(&snap);
+}
+
+static void flattening_leaves_a_remote_layer_remote(void **s)
+{
+	struct restore_source src;
+	struct snapshot snap;
+
+	(void)s;
+	begin_with_remote(false);
+	assert_int_equal(take("one", false, GOOD, NULL), 0);
+	assert_int_equal(take("two", false, GOOD, NULL), 0);
+	assert_int_equal(restore_source_open("two", &src, NULL), 0);
+	assert_int_equal(snapshot_flatten(&src, "flat", 0, NULL, NULL), 0);
+	restore_source_close(&src);
+	assert_int_equal(snapshot_open("flat", &snap, NULL), 0);
+	assert_int_equal(snap.m.disk[0].nlayers, 2);
+	assert_true(snapshot_layer_is_remote(&snap.m.disk[0].layer[0]));
+	assert_false(snapshot_layer_is_remote(&snap.m.disk[0].layer[1]));
+	snapshot_close(&snap);
 }
 
 static void memory_can_be_written_by_nobody(void **s)
@@ -532,6 +631,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(each_snapshot_adds_the_layer_that_was_the_top),
 		T(layers_are_links_of_one_file),
+		T(a_layer_that_has_not_arrived_is_captured_as_what_it_is),
+		T(a_layer_that_has_arrived_meanwhile_is_a_file_of_the_snapshot),
+		T(a_path_into_the_cache_is_not_believed),
+		T(flattening_leaves_a_remote_layer_remote),
 		T(memory_can_be_written_by_nobody),
 		T(a_refusal_changes_nothing),
 		T(a_failure_after_the_cut_loses_no_layer),
