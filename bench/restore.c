@@ -3,6 +3,7 @@
  * Starts from a snapshot beside the least they could cost: bench/restore.sh runs it on any /dev/kvm.
  *
  *   restore WORKDIR RUNS CLONES
+ *   restore growth WORKDIR RUNS   what of it grows with the guest's memory, alone
  *   restore soak WORKDIR CYCLES   restore, hear, discard, again and again (bench/soak.py counts what stays)
  *
  * The guest is a payload: it says 'A' when it boots and 'B' when it sees a new generation id, which a restore gives it; its byte on
@@ -252,6 +253,7 @@ static void bench_growth(const struct bench *b, double *ret_growth, double *ret_
 			highest[k] = MAX(highest[k], ms);
 		}
 		printf("# %llu MiB: cold %.3f ms, floor %.3f ms\n", (unsigned long long)sizes[i], cold[i], floor_ms[i]);
+		fflush(stdout);
 		for (int k = 0; k < FILES; k++) {
 			close(raw.fd[k]);
 			close(packed.fd[k]);
@@ -284,7 +286,7 @@ static int soak(const struct bench *b, int cycles)
 
 int main(int argc, char **argv)
 {
-	bool soaking = argc > 1 && strcmp(argv[1], "soak") == 0;
+	bool soaking = argc > 1 && strcmp(argv[1], "soak") == 0, growing = argc > 1 && strcmp(argv[1], "growth") == 0;
 	double floor_ms[RUNS_MAX], cold[RUNS_MAX], warm[RUNS_MAX], f, c, w, growth, cold_growth, floor_growth, per_s, mib, fork_ms;
 	struct bench b;
 	struct snap s;
@@ -292,7 +294,8 @@ int main(int argc, char **argv)
 
 	if (argc != 4)
 		return 1;
-	b = (struct bench){ .work = argv[1 + soaking], .runs = MIN(atoi(argv[2]), (int)RUNS_MAX), .clones = MIN(atoi(argv[3]), (int)CLONES_MAX) };
+	b = (struct bench){ .work = argv[1 + (soaking || growing)], .runs = MIN(atoi(argv[2 + growing]), (int)RUNS_MAX),
+			    .clones = MIN(atoi(argv[3]), (int)CLONES_MAX) };
 	snprintf(b.kernel, sizeof(b.kernel), "%s/payload", b.work);
 	snprintf(b.floor, sizeof(b.floor), "%s", argv[0]);
 	slash = strrchr(b.floor, '/');
@@ -300,6 +303,11 @@ int main(int argc, char **argv)
 	monitor_write_payload(b.kernel, bench_payload_begin, (size_t)(bench_payload_end - bench_payload_begin));
 	if (soaking)
 		return soak(&b, atoi(argv[3]));
+	if (growing) {
+		bench_growth(&b, &growth, &cold_growth, &floor_growth);
+		printf("restore warm_growth=%.2f cold_growth=%.2f floor_growth=%.2f\n", growth, cold_growth, floor_growth);
+		return 0;
+	}
 	make_snapshot(&b, 128, 0, &s);
 	for (int i = 0; i < b.runs; i++) {
 		floor_ms[i] = run_floor(&b, &s);

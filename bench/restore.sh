@@ -6,7 +6,8 @@
 #   restore floor_ratio=... warm_ratio=... warm_growth=... clones_per_s=... idle_clone_mib=... fork100_ms=... qemu_ratio=...
 # The last one needs a full KVM (a Linux guest): unknown without.
 #
-# Environment: B (build directory), RUNS (15), CLONES (100).
+# Environment: B (build directory), RUNS (15), CLONES (100), ONLY (growth: the three of growth alone), LAB_MEMORY (of the lab: larger
+# guests than it has are left out).
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -17,11 +18,16 @@ clones=${CLONES:-100}
 
 if [ -z "${LAB:-}" ] && ! [ -w /dev/kvm ]; then
 	echo "# no KVM on this machine: in the lab, where only the ratios mean something"
-	exec "$top/tests/lab/lab" --timeout 7200 --in-env "B=$build" --in-env "RUNS=$runs" --in-env "CLONES=$clones" -- "$0"
+	exec "$top/tests/lab/lab" --timeout 7200 --in-env "B=$build" --in-env "RUNS=$runs" --in-env "CLONES=$clones" \
+		--in-env "ONLY=${ONLY:-}" -- "$0"
 fi
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/bench-restore.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
+if [ "${ONLY:-}" = growth ]; then
+	"$build/bench/restore" growth "$work" "$runs"
+	exit
+fi
 echo "# $runs runs each, $clones clones"
 "$build/bench/restore" "$work" "$runs" "$clones" | tee "$work/own"
 ratio=unknown

@@ -73,7 +73,7 @@ def linux(cycles):
 
 def main():
     p, n = int(os.environ.get("PAYLOAD", "1000")), int(os.environ.get("LINUX", "200"))
-    grown = payload(p) + linux(n)
+    grown = (payload(p) if p else 0) + (linux(n) if n else 0)
     print(f"soak payload_cycles={p} linux_cycles={n} grown={grown}")
     return 1 if grown else 0
 

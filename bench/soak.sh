@@ -4,12 +4,16 @@
 # make bench-soak: restore, run, discard, and count what stays (bench/soak.py). In the lab where there is no full KVM. Last line:
 #   soak payload_cycles=... linux_cycles=... grown=0
 #
-# Environment: B (build directory), PAYLOAD (1000), LINUX (200).
+# Environment: B (build directory), PAYLOAD (1000), LINUX (200): cycles of each, 0 leaves one out.
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
 build=${B:-build}
 case $build in /*) ;; *) build=$top/$build ;; esac
+
+for program in coffer coffer-vmm bench/restore; do
+	[ -x "$build/$program" ] || { echo "bench-soak: $build/$program is not there: make bench-soak builds it, or set B" >&2; exit 1; }
+done
 
 full_kvm() { [ -w /dev/kvm ] && { [ -d /sys/module/kvm_intel ] || [ -d /sys/module/kvm_amd ]; }; }
 

@@ -136,9 +136,10 @@ static bool is_over(const struct ram_lazy *l)
 	return atomic_load(&l->stop) || atomic_load(&l->damaged);
 }
 
-static void mark_there(struct ram_lazy *l, uint64_t chunk)
+/* n chunks more are there. */
+static void count_there(struct ram_lazy *l, uint64_t n)
 {
-	if (atomic_exchange(&l->state[chunk], THERE) != THERE && atomic_fetch_sub(&l->left, 1) == 1)
+	if (atomic_fetch_sub(&l->left, n) == n)
 		wake_server(l);
 }
 
@@ -155,7 +156,7 @@ static bool block_is_empty(const struct ram_lazy *l, uint64_t first)
 	return true;
 }
 
-/* One thread alone brings a block: the state of its first chunk says who. */
+/* One thread alone brings an empty block: the state of its first chunk is that of all. */
 static bool claim_block(struct ram_lazy *l, uint64_t first)
 {
 	uint8_t absent = ABSENT;
@@ -182,8 +183,9 @@ static void bring_blocks(struct ram_lazy *l, uint64_t first)
 		damage(l, "ram: userfaultfd: cannot place zero pages");
 		return;
 	}
-	for (uint64_t chunk = first; chunk < end; chunk++)
-		mark_there(l, chunk);
+	for (uint64_t block = first; block < end; block += BLOCK_CHUNKS)
+		atomic_store(&l->state[block], THERE);
+	count_there(l, end - first);
 }
 
 /* Runs of pages with contents and without, each by one call. */
@@ -204,19 +206,13 @@ static int place(struct ram_lazy *l, uint64_t chunk, uint16_t present, const uin
 	return r;
 }
 
-static void bring(struct ram_lazy *l, unsigned reader, uint64_t chunk)
+static void bring_chunk(struct ram_lazy *l, unsigned reader, uint64_t chunk)
 {
 	struct err err = ERR_INIT;
 	uint8_t absent = ABSENT;
 	uint16_t present = 0, zero;
 	int r = 0;
 
-	if (atomic_load(&l->state[chunk]) != ABSENT)
-		return;
-	if (block_is_empty(l, ALIGN_DOWN(chunk, (uint64_t)BLOCK_CHUNKS))) {
-		bring_blocks(l, ALIGN_DOWN(chunk, (uint64_t)BLOCK_CHUNKS));
-		return;
-	}
 	if (!atomic_compare_exchange_strong(&l->state[chunk], &absent, IN_FLIGHT))
 		return;
 	if (l->im->first[chunk])
@@ -229,30 +225,55 @@ static void bring(struct ram_lazy *l, unsigned reader, uint64_t chunk)
 		if (r < 0)
 			err_errno(&err, r, "ram: chunk %llu: userfaultfd", (unsigned long long)chunk);
 	}
-	if (r < 0)
+	if (r < 0) {
 		damage(l, err.text);
+		return;
+	}
+	atomic_store(&l->state[chunk], THERE);
+	count_there(l, 1);
+}
+
+static void bring(struct ram_lazy *l, unsigned reader, uint64_t chunk)
+{
+	uint64_t block = ALIGN_DOWN(chunk, (uint64_t)BLOCK_CHUNKS);
+
+	if (block_is_empty(l, block))
+		bring_blocks(l, block);
 	else
-		mark_there(l, chunk);
+		bring_chunk(l, reader, chunk);
 }
 
 /* ---- the background ---- */
+
+static void let_server_go_first(const struct ram_lazy *l)
+{
+	if (atomic_load(&l->serving))
+		sched_yield();
+}
+
+static void fill_block(struct ram_lazy *l, unsigned reader, uint64_t block)
+{
+	if (block_is_empty(l, block)) {
+		bring_blocks(l, block);
+		return;
+	}
+	for (uint64_t chunk = block; chunk < MIN(block + BLOCK_CHUNKS, l->im->chunks) && !is_over(l); chunk++) {
+		let_server_go_first(l);
+		bring_chunk(l, reader, chunk);
+	}
+}
 
 static void fill(void *arg, unsigned i)
 {
 	struct ram_lazy *l = arg;
 
-	while (!is_over(l)) {
-		uint64_t k = atomic_fetch_add(&l->order_cursor, 1), chunk;
-
-		if (k < l->norder)
-			chunk = l->order[k];
-		else
-			chunk = atomic_fetch_add(&l->cursor, 1);
-		if (k >= l->norder && chunk >= l->im->chunks)
-			break;
-		if (atomic_load(&l->serving))
-			sched_yield();
-		bring(l, i, chunk);
+	for (uint64_t k; !is_over(l) && (k = atomic_fetch_add(&l->order_cursor, 1)) < l->norder;) {
+		let_server_go_first(l);
+		bring(l, i, l->order[k]);
+	}
+	for (uint64_t block; !is_over(l) && (block = atomic_fetch_add(&l->cursor, BLOCK_CHUNKS)) < l->im->chunks;) {
+		let_server_go_first(l);
+		fill_block(l, i, block);
 	}
 }
 

@@ -11,6 +11,8 @@
  *   in a buffer and go out together to a place in the file that an atomic cursor gives. A chunk stored again gets a new
  *   place; the old bytes stay in the file without a record.
  *
+ * A full snapshot does not look at pages that are zero for certain (mem_find_zero).
+ *
  * The records are an array indexed by chunk as they lie in the index, zeros where nothing was put; `zero` collects
  * pages seen to be zero in full snapshots too, until ram_writer_finish compacts the array in place and writes it.
  *
@@ -56,6 +58,7 @@ struct ram_writer {
 	void *arg;
 	bool diff, packed;
 	bool in_place; /* guest memory is examined and written where it is: full raw */
+	bool asks;     /* which pages are zero for certain; those of a diff were written */
 	struct ram_record *record;
 	uint16_t *written; /* full raw: pages of each chunk that were written to the file, whatever the record says */
 	unsigned nthreads;
@@ -111,6 +114,12 @@ static uint16_t find_zero(const uint8_t *chunk, uint16_t mask)
 	return zero;
 }
 
+/* `known` to be zero are not looked at. */
+static uint16_t known_or_found_zero(const uint8_t *chunk, uint16_t mask, uint16_t known)
+{
+	return (uint16_t)((mask & known) | find_zero(chunk, mask & (uint16_t)~known));
+}
+
 /* The pages to store of a chunk: what this put names, and what earlier ones did. */
 static uint16_t todo(const struct ram_writer *w, uint64_t chunk)
 {
@@ -153,7 +162,7 @@ static const uint8_t *batch_view(const struct ram_writer *w, unsigned i, uint64_
 	return w->in_place ? mem_host_pages(w->c.mem, page, npages) : w->thread[i].buffer;
 }
 
-static int put_batch(struct ram_writer *w, unsigned i, uint64_t first, uint64_t end)
+static int put_batch(struct ram_writer *w, unsigned i, uint64_t first, uint64_t end, const uint16_t *known)
 {
 	const uint8_t *buffer = batch_view(w, i, first, end);
 	uint16_t dirty[BATCH_CHUNKS] = { 0 };
@@ -174,7 +183,7 @@ static int put_batch(struct ram_writer *w, unsigned i, uint64_t first, uint64_t 
 			if (r < 0)
 				return r;
 		}
-		zero = find_zero(p, mask);
+		zero = known_or_found_zero(p, mask, known[chunk - first]);
 		present = (uint16_t)(mask & ~zero);
 		/* What a pwrite took may differ from what was looked at: a place that was ever written to may hold anything. */
 		dirty[chunk - first] = (uint16_t)(present | (zero & w->written[chunk]));
@@ -240,7 +249,7 @@ static enum ram_encoding encode(struct writer_thread *t, uint8_t *out, size_t le
 	return RAM_RAW;
 }
 
-static int put_packed(struct ram_writer *w, unsigned i, uint64_t chunk)
+static int put_packed(struct ram_writer *w, unsigned i, uint64_t chunk, uint16_t known)
 {
 	struct writer_thread *t = &w->thread[i];
 	enum ram_encoding encoding = RAM_RAW;
@@ -254,11 +263,11 @@ static int put_packed(struct ram_writer *w, unsigned i, uint64_t chunk)
 		r = flush(w, t);
 	uint8_t *out = t->buffer + t->fill, *pages = w->c.level ? t->chunk : out;
 
-	if (r == 0)
-		r = w->fetch(w->arg, i, chunk, mask, pages);
+	if (r == 0 && mask & ~known)
+		r = w->fetch(w->arg, i, chunk, mask & (uint16_t)~known, pages);
 	if (r < 0)
 		return r;
-	zero = find_zero(pages, mask);
+	zero = known_or_found_zero(pages, mask, known);
 	present = (uint16_t)(mask & ~zero);
 	len = compact(pages, present);
 	if (len && w->c.level)
@@ -295,16 +304,34 @@ static bool is_cancelled(const struct ram_writer *w)
 	return atomic_load_explicit(&w->cancelled, memory_order_relaxed);
 }
 
+/* Of each chunk of a batch, which lies in one region. */
+static void find_known(const struct ram_writer *w, uint64_t first, uint64_t end, uint16_t ret[BATCH_CHUNKS])
+{
+	uint64_t page = first * RAM_CHUNK_PAGES, bits[MEM_KNOWN_MAX / 64];
+
+	_Static_assert(BATCH_CHUNKS * RAM_CHUNK_PAGES == MEM_KNOWN_MAX, "a batch is asked for at once");
+	memset(ret, 0, BATCH_CHUNKS * sizeof(*ret));
+	if (!w->asks)
+		return;
+	mem_find_zero(w->c.mem, page, MIN(end * RAM_CHUNK_PAGES, w->size / MEM_PAGE_SIZE) - page, bits);
+	for (unsigned i = 0; i < BATCH_CHUNKS; i++)
+		ret[i] = (uint16_t)(bits[i / WORD_CHUNKS] >> (i % WORD_CHUNKS * RAM_CHUNK_PAGES));
+}
+
 static int put_span(struct ram_writer *w, unsigned i, uint64_t first, uint64_t end)
 {
+	uint16_t known[BATCH_CHUNKS];
 	int r = 0;
 
-	if (w->packed)
-		for (uint64_t chunk = first; chunk < end && r == 0 && !is_cancelled(w); chunk++)
-			r = put_packed(w, i, chunk);
-	else
-		for (uint64_t chunk = first; chunk < end && r == 0; chunk += BATCH_CHUNKS)
-			r = put_batch(w, i, chunk, MIN(chunk + BATCH_CHUNKS, end));
+	for (uint64_t batch = first; batch < end && r == 0; batch += BATCH_CHUNKS) {
+		uint64_t last = MIN(batch + BATCH_CHUNKS, end);
+
+		find_known(w, batch, last, known);
+		if (!w->packed)
+			r = put_batch(w, i, batch, last, known);
+		for (uint64_t chunk = batch; w->packed && chunk < last && r == 0 && !is_cancelled(w); chunk++)
+			r = put_packed(w, i, chunk, known[chunk - batch]);
+	}
 	return r;
 }
 
@@ -442,8 +469,10 @@ int ram_writer_new(const struct ram_writer_config *c, struct ram_writer **ret, s
 {
 	int r = ram_writer_new_from(c, c->mem->size, fetch_memory, c->mem, ret, err);
 
-	if (r == 0)
+	if (r == 0) {
 		(*ret)->in_place = !(*ret)->packed;
+		(*ret)->asks = !(*ret)->diff;
+	}
 	return r;
 }
 

@@ -88,16 +88,6 @@ void snapshots_hooks(struct snapshots *s, struct control_snapshot_hooks *ret)
 	};
 }
 
-/* Made with the first use: a VM of which no snapshot is taken needs none. */
-static int make_bitmaps(struct snapshots *s, struct err *err)
-{
-	if (!s->dirty)
-		s->dirty = calloc(s->nwords, sizeof(*s->dirty));
-	if (!s->since)
-		s->since = calloc(s->nwords, sizeof(*s->since));
-	return s->dirty && s->since ? 0 : err_errno(err, -ENOMEM, "dirty bitmaps");
-}
-
 uint64_t snapshots_collect(struct snapshots *s, struct err *err)
 {
 	uint64_t n = 0;
@@ -112,19 +102,30 @@ uint64_t snapshots_collect(struct snapshots *s, struct err *err)
 	return n;
 }
 
+/* Zeros that nobody has touched, where they are made: with much memory they are large, and a restore waits for this. */
+static int clear_bitmap(const struct snapshots *s, uint64_t **bitmap)
+{
+	if (*bitmap)
+		memset(*bitmap, 0, s->nwords * sizeof(**bitmap));
+	else
+		*bitmap = calloc(s->nwords, sizeof(**bitmap));
+	return *bitmap ? 0 : -ENOMEM;
+}
+
+/* What KVM's log may hold from before makes the next diff larger, not wrong: it is not read to be emptied. */
 int snapshots_track(struct snapshots *s, struct err *err)
 {
-	int r = make_bitmaps(s, err);
+	int r = clear_bitmap(s, &s->since);
 
-	if (r == 0)
-		r = mem_dirty_start(&s->vm->mem, err);
+	if (r == 0 && !s->dirty)
+		r = clear_bitmap(s, &s->dirty);
+	if (r < 0)
+		return err_errno(err, r, "dirty bitmaps");
+	r = mem_dirty_start(&s->vm->mem, err);
 	if (r == 0)
 		r = mem_kvm_log(&s->vm->mem, true, err);
-	if (r == 0 && snapshots_collect(s, err) == UINT64_MAX)
-		r = -EIO;
 	if (r < 0)
 		return r;
-	memset(s->since, 0, s->nwords * sizeof(*s->since));
 	s->last_id = (struct ram_id){ 0 }; /* `since` says nothing of what was before */
 	s->tracking = true;
 	return 0;

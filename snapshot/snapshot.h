@@ -105,7 +105,7 @@ void snapshots_finish(struct snapshots *s);
 void snapshots_take_free(struct snapshots_take *t); /* what one holds */
 void snapshots_close_chain(struct snapshots *s);
 void snapshots_on_loaded(struct snapshots *s); /* main: memory is full, go on with the restore */
-int snapshots_track(struct snapshots *s, struct err *err); /* switch the logs on, forget what they hold and last_id */
+int snapshots_track(struct snapshots *s, struct err *err); /* switch the logs on, forget `since` and last_id */
 uint64_t snapshots_collect(struct snapshots *s, struct err *err); /* logs -> dirty and since; number of pages, UINT64_MAX: failed */
 int snapshots_load_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);
 int snapshots_attach_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nfds, struct err *err);

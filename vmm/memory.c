@@ -16,10 +16,15 @@
  * have. Each such run splits the mapping, so their number is bounded; beyond it discarded pages are zeroed and stay in
  * use.
  *
+ * A snapshot looks at all of memory. What nobody has touched it can tell from the process's page map instead (bits 61 to 63: of a file,
+ * swapped, present; Linux, Documentation/admin-guide/mm/pagemap.rst): most of a large guest's memory is such, and reading a hole of
+ * a mapped file would fill the page cache with zeros. /proc/self/pagemap is opened with the memory, before the monitor is isolated.
+ *
  * Trust: addresses and lengths come from the guest.
  * Snapshot: contents are captured by the snapshot code; the layout follows from the size alone.
  */
 /* syscalls(main, vcpu, worker): madvise mmap(2!PROT_EXEC)
+ * syscalls(main, worker): dup close pread64 lseek
  * syscalls(main): ioctl(1=KVM_SET_USER_MEMORY_REGION) ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_REGISTER)
  * ioctl(1=UFFDIO_UNREGISTER)
  * syscalls(worker): ioctl(1=KVM_GET_DIRTY_LOG) ioctl(1=UFFDIO_COPY) ioctl(1=UFFDIO_ZEROPAGE) ioctl(1=UFFDIO_WAKE)
@@ -27,6 +32,7 @@
 #include "vmm/memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/kvm.h>
 #include <linux/userfaultfd.h>
 #include <stdatomic.h>
@@ -34,7 +40,9 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
+#include "lib/fd.h"
 #include "lib/util.h"
 
 enum { WORD_BITS = 64, WORD_SHIFT = 6, LARGE_PAGE = 2 << 20 };
@@ -90,7 +98,7 @@ static int map_region(struct mem *m, uint64_t gpa, uint64_t size, struct err *er
 		return err_errno(err, -errno, "memory: reserve %llu MiB", (unsigned long long)(size >> 20));
 	uint8_t *p = (uint8_t *)ALIGN_UP((uintptr_t)all, (uintptr_t)LARGE_PAGE);
 
-	*r = (struct mem_region){ .gpa = gpa, .size = size, .host = p, .reserved = all };
+	*r = (struct mem_region){ .gpa = gpa, .size = size, .host = p, .reserved = all, .file_fd = -1 };
 	m->nregions++;
 	if (mmap(p, size, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return err_errno(err, -errno, "memory: map %llu MiB", (unsigned long long)(size >> 20));
@@ -110,6 +118,7 @@ static int init(struct mem *m, int vm_fd, uint64_t size, bool logged, struct err
 
 	memset(m, 0, sizeof(*m));
 	m->vm_fd = vm_fd;
+	m->pagemap_fd = -1;
 	m->kvm_logs = logged && vm_fd >= 0;
 	if (size < MEM_MIN || size > MEM_MAX)
 		return err_set(err, -EINVAL, "memory: %llu bytes is out of range: use %llu MiB to %llu MiB",
@@ -123,6 +132,8 @@ static int init(struct mem *m, int vm_fd, uint64_t size, bool logged, struct err
 		r = map_region(m, MEM_HOLE_END, size - MEM_HOLE_START, err);
 	if (r < 0)
 		mem_finish(m);
+	else
+		m->pagemap_fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	return r;
 }
 
@@ -146,9 +157,12 @@ void mem_finish(struct mem *m)
 		free_bitmap(r, (void *)r->dirty);
 		free_bitmap(r, r->kvm_dirty);
 		free_bitmap(r, r->replaced);
+		fd_close(r->file_fd);
 	}
+	if (m->nregions > 0)
+		fd_close(m->pagemap_fd);
 	memset(m, 0, sizeof(*m));
-	m->vm_fd = -1;
+	m->vm_fd = m->pagemap_fd = -1;
 }
 
 int mem_check_host(uint64_t size, struct err *err)
@@ -428,10 +442,68 @@ int mem_map_file(struct mem *m, uint64_t n, uint64_t npages, int fd, uint64_t of
 	if (mmap(p, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd, (off_t)off) == MAP_FAILED)
 		return err_errno(err, -errno, "memory: map %zu MiB of a file", len >> 20);
 	keep_private(p, len);
+	fd_close(r->file_fd);
+	/* Of two files in one region nobody asks for holes. */
+	r->file_fd = fresh && whole ? dup(fd) : -1;
+	r->file_off = off;
 	if (!fresh || !whole)
 		for (uint64_t i = page; i < page + npages; i++)
 			r->replaced[i >> WORD_SHIFT] &= ~(1ull << (i % WORD_BITS));
 	return 0;
+}
+
+static void set_bits(uint64_t *bits, uint64_t from, uint64_t to)
+{
+	for (; from < to; from++)
+		bits[from / WORD_BITS] |= 1ull << (from % WORD_BITS);
+}
+
+/* Pages [page, page + n) of a mapped file that are holes in it. */
+static void find_holes(const struct mem_region *r, uint64_t page, uint64_t n, uint64_t *ret)
+{
+	uint64_t base = r->file_off + (page << MEM_PAGE_SHIFT), len = n << MEM_PAGE_SHIFT, at = 0;
+
+	while (at < len && r->file_fd >= 0) {
+		off_t data = lseek(r->file_fd, (off_t)(base + at), SEEK_DATA), hole;
+
+		/* ENXIO: no data behind it. */
+		if (data < 0 && errno != ENXIO)
+			return;
+		uint64_t end = data < 0 ? len : MIN((uint64_t)data - base, len);
+
+		set_bits(ret, (at + MEM_PAGE_SIZE - 1) >> MEM_PAGE_SHIFT, end >> MEM_PAGE_SHIFT);
+		if (end == len)
+			return;
+		hole = lseek(r->file_fd, data, SEEK_HOLE);
+		if (hole < 0)
+			return;
+		at = (uint64_t)hole - base;
+	}
+}
+
+void mem_find_zero(const struct mem *m, uint64_t n, uint64_t npages, uint64_t *ret)
+{
+	const uint64_t present = 1ull << 63, swapped = 1ull << 62, of_file = 1ull << 61;
+	uint64_t page, run, map[MEM_KNOWN_MAX], hole[MEM_KNOWN_MAX / WORD_BITS] = { 0 };
+	const struct mem_region *r = region_of(m, n, &page, &run);
+	size_t len = npages * sizeof(map[0]);
+
+	memset(ret, 0, MEM_KNOWN_MAX / 8);
+	if (!r || npages > MIN(run, (uint64_t)MEM_KNOWN_MAX) || m->pagemap_fd < 0 || atomic_load(&m->arriving))
+		return;
+	uint64_t host = ((uintptr_t)r->host >> MEM_PAGE_SHIFT) + page;
+
+	if (fd_pread_full(m->pagemap_fd, map, len, (off_t)(host * sizeof(map[0]))) != (ssize_t)len)
+		return;
+	if (r->replaced)
+		find_holes(r, page, npages, hole);
+	for (uint64_t i = 0; i < npages; i++) {
+		bool file = r->replaced && !is_replaced(r, page + i);
+		bool ours = map[i] & swapped || (map[i] & present && !(file && map[i] & of_file));
+
+		if (!ours && (!file || hole[i / WORD_BITS] >> (i % WORD_BITS) & 1))
+			ret[i / WORD_BITS] |= 1ull << (i % WORD_BITS);
+	}
 }
 
 void mem_populate(struct mem *m, uint64_t page, uint64_t npages)

@@ -42,6 +42,8 @@ struct mem_region {
 	uint64_t *kvm_dirty;      /* KVM's log is read into it; NULL before mem_kvm_log */
 	uint64_t *replaced;       /* bits of pages that are anonymous again; NULL: no file is mapped here */
 	unsigned pieces;          /* runs of such pages */
+	int file_fd;              /* what is mapped in the rest, -1: nothing */
+	uint64_t file_off;        /* where the region's first page would be in it */
 };
 
 struct mem {
@@ -52,6 +54,7 @@ struct mem {
 	_Atomic bool tracking;
 	_Atomic bool arriving; /* between mem_uffd_begin and mem_uffd_end */
 	bool kvm_logs;         /* KVM's dirty log is on */
+	int pagemap_fd;        /* -1: the host does not say which pages are there */
 };
 
 /* Reserve and map `size` bytes of anonymous guest RAM (a multiple of the page size, MEM_MIN..MEM_MAX) and, with
@@ -100,6 +103,11 @@ int mem_map_file(struct mem *m, uint64_t page, uint64_t npages, int fd, uint64_t
 /* Host memory of whole pages of one region, else NULL. For snapshots only: to fill memory that no vCPU and no device uses yet (nothing
  * is marked as dirty), and to write it to a file, where every look may see something else. */
 uint8_t *mem_host_pages(const struct mem *m, uint64_t page, uint64_t npages);
+/* Which of these pages (of one region, at most MEM_KNOWN_MAX) read as zeros for certain, without a look at them: nobody has touched
+ * them, and a file that is mapped there has a hole. Looking would make the host find a page for each. Bits of the pages in `ret`
+ * (MEM_KNOWN_MAX / 64 words); a page that is written meanwhile is in the dirty logs. */
+enum { MEM_KNOWN_MAX = 256 };
+void mem_find_zero(const struct mem *m, uint64_t page, uint64_t npages, uint64_t *ret);
 /* All of memory in pages of 2 MiB where the host has them. A hint. */
 void mem_prefer_large_pages(struct mem *m);
 /* These pages are about to be written whole: let the host make them at once, not one by one. A hint. */

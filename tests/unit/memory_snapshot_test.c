@@ -233,6 +233,97 @@ static void dirty_bits_of_both_regions_are_collected_once(void **state)
 	mem_finish(&m);
 }
 
+static bool is_known(const struct mem *m, uint64_t page)
+{
+	uint64_t bits[MEM_KNOWN_MAX / 64];
+
+	mem_find_zero(m, ALIGN_DOWN(page, (uint64_t)MEM_KNOWN_MAX), MEM_KNOWN_MAX, bits);
+	return bit(bits, page % MEM_KNOWN_MAX);
+}
+
+static void untouched_memory_is_known_to_be_zero(void **state)
+{
+	struct mem m;
+
+	(void)state;
+	mem_make(&m, MIB(4));
+	if (m.pagemap_fd < 0)
+		skip();
+	assert_int_equal(mem_write(&m, page_gpa(&m, 300), "x", 1), 0);
+	assert_false(is_known(&m, 300));
+	assert_true(is_known(&m, 299 - 256));
+	assert_int_equal(mem_discard(&m, page_gpa(&m, 300), MEM_PAGE_SIZE), 0);
+	/* Its large page may be there still. */
+	assert_int_equal(byte_of(&m, 300), 0);
+	mem_finish(&m);
+}
+
+/* Page 3 and from 600 on, to the end, hold something. */
+static int file_with_holes(uint64_t pages)
+{
+	int fd = memfd_create("holes", MFD_CLOEXEC);
+	uint8_t b[MEM_PAGE_SIZE];
+
+	memset(b, 7, sizeof(b));
+	assert_int_equal(ftruncate(fd, (off_t)(pages * MEM_PAGE_SIZE)), 0);
+	assert_int_equal(fd_pwrite_full(fd, b, sizeof(b), 3 * MEM_PAGE_SIZE), 0);
+	for (uint64_t i = 600; i < pages; i++)
+		assert_int_equal(fd_pwrite_full(fd, b, sizeof(b), (off_t)(i * MEM_PAGE_SIZE)), 0);
+	return fd;
+}
+
+static void holes_of_a_mapped_file_are_known_and_its_data_are_not(void **state)
+{
+	struct mem m;
+	int fd = file_with_holes(1024);
+
+	(void)state;
+	mem_make(&m, MIB(4));
+	if (m.pagemap_fd < 0)
+		skip();
+	map(&m, 0, 1024, fd, 0);
+	fd_close(fd);
+	for (uint64_t page = 0; page < 1024; page++)
+		assert_int_equal(is_known(&m, page), page != 3 && page < 600);
+	assert_int_equal(mem_write(&m, page_gpa(&m, 100), "x", 1), 0);
+	assert_int_equal(byte_of(&m, 3), 7); /* the file's, by a look at it */
+	assert_false(is_known(&m, 100));
+	assert_false(is_known(&m, 3));
+	assert_true(is_known(&m, 101));
+	mem_finish(&m);
+}
+
+static void what_was_discarded_over_a_mapped_file_is_known(void **state)
+{
+	struct mem m;
+	int fd = file_with_holes(1024);
+
+	(void)state;
+	mem_make(&m, MIB(4));
+	if (m.pagemap_fd < 0)
+		skip();
+	map(&m, 0, 1024, fd, 0);
+	fd_close(fd);
+	assert_int_equal(mem_discard(&m, page_gpa(&m, 700), 8 * MEM_PAGE_SIZE), 0);
+	assert_true(is_known(&m, 700) && is_known(&m, 707));
+	assert_false(is_known(&m, 699) || is_known(&m, 708));
+	assert_int_equal(mem_write(&m, page_gpa(&m, 703), "x", 1), 0);
+	assert_false(is_known(&m, 703));
+	mem_finish(&m);
+}
+
+static void nothing_is_known_of_pages_of_two_regions(void **state)
+{
+	uint64_t bits[MEM_KNOWN_MAX / 64];
+	struct mem m;
+
+	(void)state;
+	mem_make(&m, MIB(3073));
+	mem_find_zero(&m, 3072 * 256 - 1, 2, bits);
+	assert_int_equal(bits[0], 0);
+	mem_finish(&m);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -243,6 +334,10 @@ int main(void)
 		cmocka_unit_test(pieces_of_discarded_memory_are_bounded),
 		cmocka_unit_test(discarding_beside_a_partly_mapped_file_works),
 		cmocka_unit_test(host_addresses_of_faults_become_pages),
+		cmocka_unit_test(untouched_memory_is_known_to_be_zero),
+		cmocka_unit_test(holes_of_a_mapped_file_are_known_and_its_data_are_not),
+		cmocka_unit_test(what_was_discarded_over_a_mapped_file_is_known),
+		cmocka_unit_test(nothing_is_known_of_pages_of_two_regions),
 		cmocka_unit_test(dirty_bits_of_both_regions_are_collected_once),
 	};
 

@@ -230,6 +230,58 @@ static void empty_memory_takes_no_space(void **state)
 	mem_finish(&m);
 }
 
+/* Some pages of many, the last one too. */
+static void fill_sparsely(struct mem *m)
+{
+	uint64_t seed = 5;
+
+	for (uint64_t page = 0; page < mem_pages(m); page += 1 + rnd(&seed) % 300)
+		page_fill(m, page, &seed);
+	assert_int_equal(mem_write(m, page_gpa(m, mem_pages(m) - 1), "end", 3), 0);
+}
+
+static int64_t blocks_of(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	return st.st_blocks;
+}
+
+/* What is mapped of a snapshot and was not written comes from its file, but where that has holes nobody looks: in a file of
+ * memory a look at a hole fills it. */
+static void a_clone_is_stored_without_a_look_at_the_holes(void **state)
+{
+	struct err err = ERR_INIT;
+	struct ram_image *im = NULL;
+	struct mem first, clone;
+
+	mem_make(&first, MIB(64));
+	fill_sparsely(&first);
+	struct pair p = save(&first, *state, 0, 1, 0, NULL);
+	int64_t blocks = blocks_of(p.data);
+
+	mem_make(&clone, MIB(64));
+	assert_int_equal(open_chain(&p, 1, clone.size, &im, &err), 0);
+	assert_int_equal(ram_image_map(im, &clone, *state, &err), 0);
+	ram_image_close(im);
+	assert_int_equal(mem_write(&clone, GPA(MIB(9)), "new", 3), 0);
+	assert_int_equal(mem_zero(&clone, page_gpa(&clone, mem_pages(&clone) - 1), MEM_PAGE_SIZE), 0);
+	assert_int_equal(mem_discard(&clone, GPA(MIB(20)), MIB(4)), 0);
+	for (int level = 0; level <= 1; level++) {
+		struct pair q = save(&clone, *state, level, 2, 0, NULL);
+
+		if (clone.pagemap_fd >= 0)
+			assert_true(blocks_of(p.data) <= blocks + 2 * MEM_PAGE_SIZE / 512);
+		check_restore(&q, 1, &clone, *state, ram_image_load);
+		pair_close(&q);
+		blocks = INT32_MAX; /* check_restore has looked everywhere */
+	}
+	pair_close(&p);
+	mem_finish(&first);
+	mem_finish(&clone);
+}
+
 static void figures_count_the_end_state(void **state)
 {
 	struct mem m;
@@ -427,6 +479,7 @@ int main(void)
 		cmocka_unit_test(pages_given_again_replace_what_was_stored),
 		cmocka_unit_test(pages_of_one_chunk_in_several_puts_are_all_kept),
 		cmocka_unit_test(empty_memory_takes_no_space),
+		cmocka_unit_test(a_clone_is_stored_without_a_look_at_the_holes),
 		cmocka_unit_test(figures_count_the_end_state),
 		cmocka_unit_test(noise_is_stored_raw_in_a_compressed_image),
 		cmocka_unit_test(a_full_disk_is_reported_and_ends_the_writer),
