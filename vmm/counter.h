@@ -11,7 +11,7 @@
 #pragma once
 #include <stdint.h>
 
-struct counter {
+struct guest_counter {
 	uint64_t offset; /* from the host's, modulo 2^64 */
 	uint32_t khz;    /* 0: the guest's counter cannot be told */
 };
@@ -23,6 +23,6 @@ struct counter_moment {
 };
 
 /* Main thread, all vCPUs parked. Without KVM or where it fails: khz is 0. */
-void counter_learn(struct counter *c, int vm_fd, const int *vcpu_fd, uint32_t nvcpus);
+void counter_learn(struct guest_counter *c, int vm_fd, const int *vcpu_fd, uint32_t nvcpus);
 /* 0 or -ENOTSUP. At any time. */
-int counter_now(const struct counter *c, int vm_fd, struct counter_moment *ret);
+int counter_now(const struct guest_counter *c, int vm_fd, struct counter_moment *ret);

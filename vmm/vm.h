@@ -61,7 +61,7 @@ struct vm {
 	struct vcpu *vcpu;         /* array of nvcpus */
 	uint32_t nvcpus;
 	struct vcpu_barrier barrier;
-	struct counter counter;    /* as it was when the vCPUs last began to run */
+	struct guest_counter counter;    /* as it was when the vCPUs last began to run */
 	int (*vcpu_isolate)(struct vm *vm, struct err *err); /* each vCPU thread calls it first; may be NULL */
 	int (*worker_isolate)(struct vm *vm, struct err *err); /* likewise each io worker thread */
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];

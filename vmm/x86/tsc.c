@@ -50,7 +50,7 @@ int tsc_shift(int vm_fd, const struct kvm_clock_data *saved, uint32_t khz, uint6
 	return 0;
 }
 
-void counter_learn(struct counter *c, int vm_fd, const int *vcpu_fd, uint32_t nvcpus)
+void counter_learn(struct guest_counter *c, int vm_fd, const int *vcpu_fd, uint32_t nvcpus)
 {
 	uint64_t offset;
 	int khz;
@@ -67,7 +67,7 @@ void counter_learn(struct counter *c, int vm_fd, const int *vcpu_fd, uint32_t nv
 	c->khz = (uint32_t)khz;
 }
 
-int counter_now(const struct counter *c, int vm_fd, struct counter_moment *ret)
+int counter_now(const struct guest_counter *c, int vm_fd, struct counter_moment *ret)
 {
 	const uint32_t both = KVM_CLOCK_HOST_TSC | KVM_CLOCK_REALTIME;
 	struct kvm_clock_data now = { 0 };
