@@ -55,7 +55,7 @@ void counter_learn(struct guest_counter *c, int vm_fd, const int *vcpu_fd, uint3
 	uint64_t offset;
 	int khz;
 
-	*c = (struct counter){ 0 };
+	*c = (struct guest_counter){ 0 };
 	if (nvcpus == 0 || tsc_get_offset(vcpu_fd[0], &c->offset) < 0)
 		return;
 	khz = ioctl(vcpu_fd[0], KVM_GET_TSC_KHZ);
