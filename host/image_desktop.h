@@ -12,7 +12,7 @@
 #include "lib/err.h"
 #include "lib/opt.h"
 
-/* Without GTK, which a browser alone needs: xfe is the file manager, and has the editor xfw and the viewer xfi. */
+/* Without GTK, which a browser alone needs: xfe is the file manager, and has the editor xfwrite and the viewer xfimage. */
 #define IMAGE_DESKTOP_PACKAGES                                                                   \
 	"python3,ca-certificates,xserver-xorg-core,xserver-xorg-input-libinput,udev,jwm,xterm,xfe," \
 	"fonts-dejavu-core,xfonts-base,x11-xserver-utils,xclip,dbus-daemon"

@@ -14,6 +14,8 @@
 
 #define GPU "gpu,"
 
+enum { PIXEL_BYTES = 4, PICTURES = 4, MEMORY_USUAL = 256 << 20 /* what the device has when it is not told */ };
+
 /* In the order of the kinds in lib/display_proto.h. */
 static const char *const inputs[] = { "input,kind=keyboard", "input,kind=pointer", "input,kind=touch" };
 
@@ -76,7 +78,10 @@ int vm_display_add_devices(struct vm_display *d, struct opt_strv *devices, struc
 		return err_set(err, -EINVAL, "--device gpu and --device input: a VM with a display has them already: leave them out, or leave out --display, --gpu and --tier vm");
 	if (devices->n + 1 + ARRAY_SIZE(inputs) > OPT_LIST_MAX)
 		return err_set(err, -E2BIG, "too many --device besides those of the display");
-	snprintf(d->gpu, sizeof(d->gpu), GPU "width=%u,height=%u,socket=" DISPLAY_SOCKET, d->width, d->height);
+	/* A console's picture, the session's, and two more while the mode changes. */
+	bool large = (uint64_t)d->width * d->height * PIXEL_BYTES * PICTURES > MEMORY_USUAL;
+
+	snprintf(d->gpu, sizeof(d->gpu), GPU "width=%u,height=%u%s,socket=" DISPLAY_SOCKET, d->width, d->height, large ? ",memory=1G" : "");
 	devices->v[devices->n++] = d->gpu;
 	for (size_t i = 0; i < ARRAY_SIZE(inputs); i++)
 		devices->v[devices->n++] = inputs[i];

@@ -24,11 +24,12 @@ static void words_are_picked_out(void **s)
 	struct boot_words w;
 
 	(void)s;
-	boot_parse_cmdline("console=ttyS0 coffer.root=/dev/vda  quiet coffer.overlay=/dev/vdb\tcoffer.hostname=a-b coffer.init=/sbin/init\n", &w);
+	boot_parse_cmdline("console=ttyS0 coffer.root=/dev/vda  quiet coffer.overlay=/dev/vdb\tcoffer.hostname=a-b coffer.init=/sbin/init coffer.display=1280x800\n", &w);
 	assert_string_equal(w.root, "/dev/vda");
 	assert_string_equal(w.overlay, "/dev/vdb");
 	assert_string_equal(w.hostname, "a-b");
 	assert_string_equal(w.init, "/sbin/init");
+	assert_string_equal(w.display, "1280x800");
 	assert_string_equal(w.machine_id, "");
 }
 

@@ -61,6 +61,17 @@ static void its_devices_may_be_in_a_snapshot_and_tell_its_size(void **s)
 	assert_string_equal(text, "8192x64");
 }
 
+static void a_large_one_has_memory_for_its_pictures(void **s)
+{
+	struct vm_display d;
+	struct opt_strv devices = { 0 };
+
+	(void)s;
+	assert_int_equal(vm_display_parse(NULL, "8192x8192", NULL, &d, NULL), 0);
+	assert_int_equal(vm_display_add_devices(&d, &devices, NULL), 0);
+	assert_string_equal(devices.v[0], "gpu,width=8192,height=8192,memory=1G,socket=display.sock");
+}
+
 static void what_is_no_size_is_refused_with_the_form(void **s)
 {
 	static const char *const bad[] = { "", "x", "1280", "1280x", "x800", "1280x800x", "1280X800", "63x64", "64x63", "8193x64", "64x8193", " 64x64",
@@ -132,6 +143,7 @@ int main(void)
 		cmocka_unit_test(without_options_there_is_no_display),
 		cmocka_unit_test(each_option_alone_makes_one),
 		cmocka_unit_test(its_devices_may_be_in_a_snapshot_and_tell_its_size),
+		cmocka_unit_test(a_large_one_has_memory_for_its_pictures),
 		cmocka_unit_test(what_is_no_size_is_refused_with_the_form),
 		cmocka_unit_test(what_run_does_not_start_is_refused),
 		cmocka_unit_test(a_second_one_is_refused),
