@@ -38,8 +38,9 @@ PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
 PKG_IMPORT := libarchive zlib nettle
 PKG_GPU := virglrenderer libseccomp
+PKG_VNC := libvncserver gnutls nettle
 PKG_DESKTOP := xcb-xfixes xcb
-PKG_TEST := cmocka
+PKG_TEST := cmocka libvncclient
 pkg = $(shell pkg-config --libs $(1))
 
 LIB_SRC := $(wildcard lib/*.c)
@@ -48,6 +49,7 @@ HOST_SRC := $(filter-out host/main.c,$(wildcard host/*.c))
 FETCH_SRC := $(filter-out host/fetch/main.c,$(wildcard host/fetch/*.c))
 IMPORT_SRC := $(filter-out host/import/main.c,$(wildcard host/import/*.c))
 GPU_SRC := $(filter-out host/gpu/main.c,$(wildcard host/gpu/*.c))
+VNC_SRC := $(filter-out host/vnc/main.c,$(wildcard host/vnc/*.c))
 AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
 objs = $(patsubst %.c,$(B)/%.o,$(1))
 
@@ -57,8 +59,9 @@ LIBHOST := $(B)/libhost.a
 LIBFETCH := $(B)/libfetch.a
 LIBIMPORT := $(B)/libimport.a
 LIBGPU := $(B)/libgpu.a
+LIBVNC := $(B)/libvnc.a
 LIBAGENT := $(B)/libagent.a
-PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-agent
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-agent
 DESKTOP_PROGRAMS := $(B)/coffer-session $(B)/coffer-clipboard
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
@@ -100,8 +103,9 @@ $(LIBHOST): $(call objs,$(HOST_SRC))
 $(LIBFETCH): $(call objs,$(FETCH_SRC))
 $(LIBIMPORT): $(call objs,$(IMPORT_SRC))
 $(LIBGPU): $(call objs,$(GPU_SRC))
+$(LIBVNC): $(call objs,$(VNC_SRC))
 $(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
-$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(HARNESS):
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -122,6 +126,9 @@ $(B)/coffer-import: $(B)/host/import/main.o $(LIBIMPORT) $(LIBHOST) $(LIBCORE)
 # The only user of virglrenderer, which brings Mesa and a compiler.
 $(B)/coffer-gpu: $(B)/host/gpu/main.o $(LIBGPU) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_GPU))
+# The only user of libvncserver and GnuTLS: what viewers send is read in its jail.
+$(B)/coffer-vnc: $(B)/host/vnc/main.o $(LIBVNC) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_VNC))
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
@@ -148,8 +155,8 @@ $(GUEST_TOOLS): $(B)/%: %.c
 	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
-ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBAGENT) $(LIBCORE)
-ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT) $(PKG_GPU))
+ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(LIBAGENT) $(LIBCORE)
+ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT) $(PKG_GPU) $(PKG_VNC))
 $(TESTS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 $(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(ARCHIVES)
@@ -194,7 +201,7 @@ bench-%: setup
 install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 755 $(DESKTOP_PROGRAMS) $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 

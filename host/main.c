@@ -42,6 +42,7 @@ static const struct command commands[] = {
 	{ "fork", "start many VMs from a running one or a snapshot", cmd_fork, NULL },
 	{ "pack", "make an image of what a VM has on its root disk", cmd_pack, NULL },
 	{ "pool", "keep machines ready for a snapshot", cmd_pool, NULL },
+	{ "vnc", "show a VM's screen to VNC viewers and browsers", cmd_vnc, NULL },
 	{ "image", "build, look at and remove root disk images", cmd_image, " build import ls show tree diff verify export pull rm prune " },
 	{ "doctor", "say whether this machine can run VMs", cmd_doctor, NULL },
 	{ "version", "print the version", cmd_version, NULL },

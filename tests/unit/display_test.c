@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "devices/backend/display.h"
-#include "devices/backend/display_region.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -249,170 +248,7 @@ static int client_shown(struct fixture *f)
 	return fd;
 }
 
-static bool covered(const struct display_region *r, uint32_t x, uint32_t y)
-{
-	for (uint32_t i = 0; i < r->n; i++)
-		if (x - r->rect[i].x < r->rect[i].width && y - r->rect[i].y < r->rect[i].height)
-			return true;
-	return false;
-}
-
-/* ---- damage ---- */
-
-static void add(struct display_region *r, uint32_t x, uint32_t y, uint32_t width, uint32_t height)
-{
-	display_region_add(r, &(struct display_rect){x, y, width, height});
-}
-
-static void a_rectangle_within_another_is_left_out(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	add(&r, 0, 0, 100, 100);
-	add(&r, 10, 10, 5, 5);
-	assert_int_equal(r.n, 1);
-	assert_int_equal(r.rect[0].width, 100);
-}
-
-static void a_rectangle_around_others_replaces_them(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	add(&r, 10, 10, 5, 5);
-	add(&r, 50, 60, 5, 5);
-	add(&r, 0, 0, 100, 100);
-	assert_int_equal(r.n, 1);
-	assert_int_equal(r.rect[0].height, 100);
-}
-
-static void rectangles_side_by_side_are_joined_exactly(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	add(&r, 0, 0, 10, 20);
-	add(&r, 20, 0, 10, 20);
-	add(&r, 10, 0, 10, 20); /* closes the gap */
-	assert_int_equal(r.n, 1);
-	assert_int_equal(r.rect[0].x, 0);
-	assert_int_equal(r.rect[0].width, 30);
-}
-
-static void rectangles_far_apart_stay_apart(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	add(&r, 0, 0, 1, 1);
-	add(&r, 8000, 8000, 1, 1);
-	assert_int_equal(r.n, 2);
-}
-
-static void an_empty_rectangle_adds_nothing(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	add(&r, 5, 5, 0, 10);
-	add(&r, 5, 5, 10, 0);
-	assert_int_equal(r.n, 0);
-}
-
-static void any_number_of_rectangles_is_covered_by_sixteen(void **state)
-{
-	struct display_region r = {0};
-	unsigned short seed[3] = {1, 2, 3};
-	bool want[100][100] = {0};
-
-	(void)state;
-	for (int i = 0; i < 500; i++) {
-		uint32_t x = (uint32_t)nrand48(seed) % 97, y = (uint32_t)nrand48(seed) % 97;
-
-		add(&r, x, y, 3, 3);
-		assert_true(r.n <= DISPLAY_RECTS_MAX);
-		for (uint32_t k = 0; k < 9; k++)
-			want[x + k % 3][y + k / 3] = true;
-	}
-	for (uint32_t x = 0; x < 100; x++)
-		for (uint32_t y = 0; y < 100; y++)
-			assert_true(!want[x][y] || covered(&r, x, y));
-}
-
-static void one_that_finds_no_room_joins_its_nearest(void **state)
-{
-	struct display_region r = {0};
-
-	(void)state;
-	for (uint32_t i = 0; i < DISPLAY_RECTS_MAX; i++)
-		add(&r, i * 100, 0, 1, 1);
-	add(&r, 503, 0, 1, 1);
-	assert_int_equal(r.n, DISPLAY_RECTS_MAX);
-	assert_true(covered(&r, 500, 0) && covered(&r, 503, 0));
-	assert_false(covered(&r, 550, 0) || covered(&r, 450, 0));
-}
-
 /* ---- memory ---- */
-
-static void blocks_are_page_aligned_zeroed_and_apart(void **state)
-{
-	struct fixture *f = *state;
-	int64_t a = display_alloc(f->d, 1), b = display_alloc(f->d, PAGE + 1);
-
-	assert_int_equal(a % PAGE, 0);
-	assert_int_equal(b % PAGE, 0);
-	assert_int_equal(b - a, PAGE);
-	assert_int_equal(display_memory_used(f->d), 3 * PAGE);
-	assert_int_equal(display_bytes(f->d, (uint64_t)b, 2 * PAGE)[2 * PAGE - 1], 0);
-}
-
-static void what_was_freed_reads_as_zeros_and_goes_back_to_the_host(void **state)
-{
-	struct fixture *f = *state;
-	int64_t a = display_alloc(f->d, 8 * PAGE);
-	struct stat st;
-
-	memset(display_bytes(f->d, (uint64_t)a, 8 * PAGE), 0xff, 8 * PAGE);
-	display_free(f->d, (uint64_t)a);
-	assert_int_equal(fstat(display_memory_fd(f->d), &st), 0);
-	assert_int_equal(st.st_blocks, 0);
-	assert_int_equal(display_alloc(f->d, 8 * PAGE), a);
-	for (int i = 0; i < 8 * PAGE; i++)
-		assert_int_equal(display_bytes(f->d, (uint64_t)a, 8 * PAGE)[i], 0);
-}
-
-static void memory_that_is_used_up_is_refused_and_gaps_are_filled(void **state)
-{
-	struct fixture *f = *state;
-	int64_t at[PAGES];
-
-	for (int i = 0; i < PAGES; i++)
-		at[i] = display_alloc(f->d, PAGE);
-	assert_int_equal(display_alloc(f->d, 1), -ENOMEM);
-	display_free(f->d, (uint64_t)at[7]);
-	display_free(f->d, (uint64_t)at[9]);
-	assert_int_equal(display_alloc(f->d, 2 * PAGE), -ENOMEM); /* two gaps of one page */
-	display_free(f->d, (uint64_t)at[8]);
-	assert_int_equal(display_alloc(f->d, 3 * PAGE), at[7]);
-	assert_int_equal(display_alloc(f->d, 0), -ENOMEM);
-	assert_int_equal(display_alloc(f->d, UINT64_MAX), -ENOMEM);
-}
-
-static void bytes_are_given_inside_one_block_only(void **state)
-{
-	struct fixture *f = *state;
-	uint64_t a = (uint64_t)display_alloc(f->d, 2 * PAGE), b = (uint64_t)display_alloc(f->d, PAGE);
-
-	assert_non_null(display_bytes(f->d, a, 2 * PAGE));
-	assert_non_null(display_bytes(f->d, a + 5, 2 * PAGE - 5));
-	assert_null(display_bytes(f->d, a + 5, 2 * PAGE)); /* goes on into the next */
-	assert_null(display_bytes(f->d, b + PAGE, 1));     /* nobody's */
-	assert_null(display_bytes(f->d, a, UINT64_MAX));
-	assert_null(display_bytes(f->d, UINT64_MAX, 1));
-	display_free(f->d, a);
-	assert_null(display_bytes(f->d, a, 1));
-}
 
 static void a_client_can_map_the_memory_for_reading_only(void **state)
 {
@@ -969,17 +805,6 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(a_rectangle_within_another_is_left_out),
-	    cmocka_unit_test(a_rectangle_around_others_replaces_them),
-	    cmocka_unit_test(rectangles_side_by_side_are_joined_exactly),
-	    cmocka_unit_test(rectangles_far_apart_stay_apart),
-	    cmocka_unit_test(an_empty_rectangle_adds_nothing),
-	    cmocka_unit_test(any_number_of_rectangles_is_covered_by_sixteen),
-	    cmocka_unit_test(one_that_finds_no_room_joins_its_nearest),
-	    T(blocks_are_page_aligned_zeroed_and_apart),
-	    T(what_was_freed_reads_as_zeros_and_goes_back_to_the_host),
-	    T(memory_that_is_used_up_is_refused_and_gaps_are_filled),
-	    T(bytes_are_given_inside_one_block_only),
 	    T(a_client_can_map_the_memory_for_reading_only),
 	    T(the_process_that_renders_can_map_it_for_writing),
 	    cmocka_unit_test_setup_teardown(a_new_client_hears_what_there_is, setup_two, teardown),

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keysyms to keys: see keys.h. Numbers are those of X11's keysymdef.h and Linux' input-event-codes.h. */
+#include "host/vnc/keys.h"
+
+#include <linux/input-event-codes.h>
+
+#include "lib/util.h"
+
+/* The us layout: without shift and with it. */
+static const struct {
+	uint8_t plain, shifted;
+	uint16_t code;
+} characters[] = {
+	{ '`', '~', KEY_GRAVE },	{ '1', '!', KEY_1 },		 { '2', '@', KEY_2 },		{ '3', '#', KEY_3 },
+	{ '4', '$', KEY_4 },		{ '5', '%', KEY_5 },		 { '6', '^', KEY_6 },		{ '7', '&', KEY_7 },
+	{ '8', '*', KEY_8 },		{ '9', '(', KEY_9 },		 { '0', ')', KEY_0 },		{ '-', '_', KEY_MINUS },
+	{ '=', '+', KEY_EQUAL },	{ '[', '{', KEY_LEFTBRACE },	 { ']', '}', KEY_RIGHTBRACE },	{ '\\', '|', KEY_BACKSLASH },
+	{ ';', ':', KEY_SEMICOLON },	{ '\'', '"', KEY_APOSTROPHE },	 { ',', '<', KEY_COMMA },	{ '.', '>', KEY_DOT },
+	{ '/', '?', KEY_SLASH },	{ 'a', 'A', KEY_A },		 { 'b', 'B', KEY_B },		{ 'c', 'C', KEY_C },
+	{ 'd', 'D', KEY_D },		{ 'e', 'E', KEY_E },		 { 'f', 'F', KEY_F },		{ 'g', 'G', KEY_G },
+	{ 'h', 'H', KEY_H },		{ 'i', 'I', KEY_I },		 { 'j', 'J', KEY_J },		{ 'k', 'K', KEY_K },
+	{ 'l', 'L', KEY_L },		{ 'm', 'M', KEY_M },		 { 'n', 'N', KEY_N },		{ 'o', 'O', KEY_O },
+	{ 'p', 'P', KEY_P },		{ 'q', 'Q', KEY_Q },		 { 'r', 'R', KEY_R },		{ 's', 'S', KEY_S },
+	{ 't', 'T', KEY_T },		{ 'u', 'U', KEY_U },		 { 'v', 'V', KEY_V },		{ 'w', 'W', KEY_W },
+	{ 'x', 'X', KEY_X },		{ 'y', 'Y', KEY_Y },		 { 'z', 'Z', KEY_Z },
+};
+
+/* Keys that are the same with shift. */
+static const struct {
+	uint32_t keysym;
+	uint16_t code;
+} others[] = {
+	{ ' ', KEY_SPACE },
+	{ 0xff08, KEY_BACKSPACE },
+	{ 0xff09, KEY_TAB },
+	{ 0xfe20, KEY_TAB }, /* ISO_Left_Tab: shift is down already */
+	{ 0xff0d, KEY_ENTER },
+	{ 0xff13, KEY_PAUSE },
+	{ 0xff14, KEY_SCROLLLOCK },
+	{ 0xff15, KEY_SYSRQ },
+	{ 0xff1b, KEY_ESC },
+	{ 0xff50, KEY_HOME },
+	{ 0xff51, KEY_LEFT },
+	{ 0xff52, KEY_UP },
+	{ 0xff53, KEY_RIGHT },
+	{ 0xff54, KEY_DOWN },
+	{ 0xff55, KEY_PAGEUP },
+	{ 0xff56, KEY_PAGEDOWN },
+	{ 0xff57, KEY_END },
+	{ 0xff61, KEY_SYSRQ },
+	{ 0xff63, KEY_INSERT },
+	{ 0xff67, KEY_COMPOSE },
+	{ 0xff6b, KEY_PAUSE }, /* Break */
+	{ 0xff7f, KEY_NUMLOCK },
+	{ 0xffff, KEY_DELETE },
+	{ 0xffe1, KEY_LEFTSHIFT },
+	{ 0xffe2, KEY_RIGHTSHIFT },
+	{ 0xffe3, KEY_LEFTCTRL },
+	{ 0xffe4, KEY_RIGHTCTRL },
+	{ 0xffe5, KEY_CAPSLOCK },
+	{ 0xffe7, KEY_LEFTALT }, /* Meta */
+	{ 0xffe8, KEY_RIGHTALT },
+	{ 0xffe9, KEY_LEFTALT },
+	{ 0xffea, KEY_RIGHTALT },
+	{ 0xffeb, KEY_LEFTMETA }, /* Super */
+	{ 0xffec, KEY_RIGHTMETA },
+	{ 0xfe03, KEY_RIGHTALT }, /* ISO_Level3_Shift */
+	{ 0xff7e, KEY_RIGHTALT }, /* Mode_switch */
+	/* the keypad: with num lock and without */
+	{ 0xff8d, KEY_KPENTER },
+	{ 0xff95, KEY_KP7 },
+	{ 0xff96, KEY_KP4 },
+	{ 0xff97, KEY_KP8 },
+	{ 0xff98, KEY_KP6 },
+	{ 0xff99, KEY_KP2 },
+	{ 0xff9a, KEY_KP9 },
+	{ 0xff9b, KEY_KP3 },
+	{ 0xff9c, KEY_KP1 },
+	{ 0xff9d, KEY_KP5 },
+	{ 0xff9e, KEY_KP0 },
+	{ 0xff9f, KEY_KPDOT },
+	{ 0xffaa, KEY_KPASTERISK },
+	{ 0xffab, KEY_KPPLUS },
+	{ 0xffac, KEY_KPCOMMA },
+	{ 0xffad, KEY_KPMINUS },
+	{ 0xffae, KEY_KPDOT },
+	{ 0xffaf, KEY_KPSLASH },
+	{ 0xffb0, KEY_KP0 },
+	{ 0xffb1, KEY_KP1 },
+	{ 0xffb2, KEY_KP2 },
+	{ 0xffb3, KEY_KP3 },
+	{ 0xffb4, KEY_KP4 },
+	{ 0xffb5, KEY_KP5 },
+	{ 0xffb6, KEY_KP6 },
+	{ 0xffb7, KEY_KP7 },
+	{ 0xffb8, KEY_KP8 },
+	{ 0xffb9, KEY_KP9 },
+	{ 0xffbd, KEY_KPEQUAL },
+	{ 0xffbe, KEY_F1 },
+	{ 0xffbf, KEY_F2 },
+	{ 0xffc0, KEY_F3 },
+	{ 0xffc1, KEY_F4 },
+	{ 0xffc2, KEY_F5 },
+	{ 0xffc3, KEY_F6 },
+	{ 0xffc4, KEY_F7 },
+	{ 0xffc5, KEY_F8 },
+	{ 0xffc6, KEY_F9 },
+	{ 0xffc7, KEY_F10 },
+	{ 0xffc8, KEY_F11 },
+	{ 0xffc9, KEY_F12 },
+	/* XF86 keys */
+	{ 0x1008ff11, KEY_VOLUMEDOWN },
+	{ 0x1008ff12, KEY_MUTE },
+	{ 0x1008ff13, KEY_VOLUMEUP },
+	{ 0x1008ff26, KEY_BACK },
+	{ 0x1008ff27, KEY_FORWARD },
+};
+
+uint16_t keys_find(uint32_t keysym, int *ret_shift)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(characters); i++)
+		if (keysym == characters[i].plain || keysym == characters[i].shifted) {
+			*ret_shift = keysym == characters[i].shifted;
+			return characters[i].code;
+		}
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (keysym == others[i].keysym) {
+			*ret_shift = -1;
+			return others[i].code;
+		}
+	return 0;
+}
+
+static bool is_held(const struct keys *k, uint16_t code)
+{
+	for (size_t i = 0; i < k->n; i++)
+		if (k->held[i] == code)
+			return true;
+	return false;
+}
+
+static size_t put(struct key_event *out, size_t n, uint16_t code, bool down)
+{
+	out[n] = (struct key_event){ code, down };
+	return n + 1;
+}
+
+static size_t release(struct keys *k, uint16_t code, struct key_event *out)
+{
+	for (size_t i = 0; i < k->n; i++)
+		if (k->held[i] == code) {
+			k->held[i] = k->held[--k->n];
+			return put(out, 0, code, false);
+		}
+	return 0;
+}
+
+size_t keys_press(struct keys *k, uint32_t keysym, bool down, bool caps, struct key_event out[KEYS_EVENTS_MAX])
+{
+	int want = -1;
+	uint16_t code = keys_find(keysym, &want);
+	bool left = is_held(k, KEY_LEFTSHIFT), right = is_held(k, KEY_RIGHTSHIFT);
+	/* With ctrl, alt or meta it is a shortcut: the keys as they are. */
+	bool shortcut = is_held(k, KEY_LEFTCTRL) || is_held(k, KEY_RIGHTCTRL) || is_held(k, KEY_LEFTALT) || is_held(k, KEY_LEFTMETA) ||
+			is_held(k, KEY_RIGHTMETA);
+	size_t n = 0;
+
+	if (code == 0)
+		return 0;
+	if (!down)
+		return release(k, code, out);
+	if (!is_held(k, code)) {
+		if (k->n == KEYS_HELD_MAX)
+			return 0;
+		k->held[k->n++] = code;
+	} else {
+		n = put(out, n, code, false); /* the viewer repeats it: the guest sees it pressed again */
+	}
+	if (want >= 0 && caps && keysym < 128 && (keysym | 32) >= 'a' && (keysym | 32) <= 'z')
+		want = !want;
+	if (want < 0 || shortcut || want == (left || right))
+		return put(out, n, code, true);
+	if (want) {
+		n = put(out, n, KEY_LEFTSHIFT, true);
+		n = put(out, n, code, true);
+		return put(out, n, KEY_LEFTSHIFT, false);
+	}
+	if (left)
+		n = put(out, n, KEY_LEFTSHIFT, false);
+	if (right)
+		n = put(out, n, KEY_RIGHTSHIFT, false);
+	n = put(out, n, code, true);
+	if (left)
+		n = put(out, n, KEY_LEFTSHIFT, true);
+	if (right)
+		n = put(out, n, KEY_RIGHTSHIFT, true);
+	return n;
+}
+
+bool keys_release_one(struct keys *k, struct key_event *ret)
+{
+	if (k->n == 0)
+		return false;
+	*ret = (struct key_event){ k->held[--k->n], false };
+	return true;
+}

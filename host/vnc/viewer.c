@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One viewer: see viewer.h. What it does with the input is in viewer_input.c. */
+#include "host/vnc/viewer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "host/vnc/front.h"
+#include "host/vnc/viewer_internal.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { SEND_WAIT_MS = 20000 };
+
+/* ---- the picture ---- */
+
+static void copy_rect(struct viewer *v, uint32_t x, uint32_t y, uint32_t width, uint32_t height)
+{
+	uint32_t w = MIN(v->view.surface.width, v->width), h = MIN(v->view.surface.height, v->height);
+
+	if (x >= w || y >= h)
+		return;
+	width = MIN(width, w - x);
+	height = MIN(height, h - y);
+	for (uint32_t i = 0; i < height; i++)
+		picture_convert(v->picture + (size_t)(y + i) * v->width + x, view_pixel(&v->view, x, y + i), width, v->view.surface.format);
+	rfbMarkRectAsModified(v->screen, (int)x, (int)y, (int)(x + width), (int)(y + height));
+}
+
+/* libvncserver forgets on which bits the colours are when it is given another picture. */
+static void set_format(struct viewer *v)
+{
+	rfbPixelFormat *f = &v->screen->serverFormat;
+
+	f->redShift = PICTURE_RED_SHIFT;
+	f->greenShift = PICTURE_GREEN_SHIFT;
+	f->blueShift = PICTURE_BLUE_SHIFT;
+}
+
+/* Of the scanout's size: black where nothing is shown. */
+static int new_picture(struct viewer *v)
+{
+	const struct view_surface *s = &v->view.surface;
+	uint32_t width = s->width, height = s->height;
+	uint32_t *picture;
+
+	if (width == 0) {
+		width = v->width ? v->width : MAX(s->wanted_width, (uint32_t)DISPLAY_SIZE_MIN);
+		height = v->height ? v->height : MAX(s->wanted_height, (uint32_t)DISPLAY_SIZE_MIN);
+	}
+	if (v->picture && width == v->width && height == v->height) {
+		if (s->width == 0) {
+			memset(v->picture, 0, (size_t)width * height * 4);
+			rfbMarkRectAsModified(v->screen, 0, 0, (int)width, (int)height);
+		}
+		return 0;
+	}
+	picture = calloc((size_t)width * height, sizeof(*picture));
+	if (!picture)
+		return -ENOMEM;
+	v->width = width;
+	v->height = height;
+	if (v->screen) {
+		rfbNewFramebuffer(v->screen, (char *)picture, (int)width, (int)height, 8, 3, 4);
+		set_format(v);
+		v->screen->setTranslateFunction(v->client);
+	}
+	free(v->picture);
+	v->picture = picture;
+	return 0;
+}
+
+static void show_cursor(struct viewer *v)
+{
+	const struct view_cursor *c = &v->view.cursor;
+	struct picture_cursor *p = &v->cursor;
+	rfbCursorPtr r;
+
+	if (c->visible == v->cursor_shown && (!c->visible || c->serial == v->cursor_serial))
+		return;
+	v->cursor_shown = c->visible;
+	v->cursor_serial = c->serial;
+	memset(p, 0, sizeof(*p));
+	if (c->visible)
+		picture_cursor(p, v->view.memory + c->offset, c->hot_x, c->hot_y);
+	r = p->width ? calloc(1, sizeof(*r)) : NULL;
+	if (r) {
+		r->cleanup = r->cleanupMask = TRUE;
+		r->width = (unsigned short)p->width;
+		r->height = (unsigned short)p->height;
+		r->xhot = (unsigned short)p->hot_x;
+		r->yhot = (unsigned short)p->hot_y;
+		r->richSource = (unsigned char *)p->pixel;
+		r->alphaSource = p->alpha;
+		r->mask = calloc((p->width + 7) / 8, p->height);
+		if (!r->mask) {
+			free(r);
+			r = NULL;
+		}
+	}
+	for (uint32_t i = 0; r && i < p->width * p->height; i++)
+		if (p->alpha[i] >= 128)
+			r->mask[i / p->width * ((p->width + 7) / 8) + i % p->width / 8] |= (unsigned char)(0x80 >> i % p->width % 8);
+	rfbSetCursor(v->screen, r);
+}
+
+/* Where the guest has it; a viewer that has just put it there itself need not be told. */
+static void move_cursor(struct viewer *v)
+{
+	int x = (int)MIN(v->view.cursor.x, v->width - 1), y = (int)MIN(v->view.cursor.y, v->height - 1);
+
+	if (x == v->screen->cursorX && y == v->screen->cursorY)
+		return;
+	v->screen->cursorX = x;
+	v->screen->cursorY = y;
+	if (abs(x - v->pointer_x) > 2 || abs(y - v->pointer_y) > 2)
+		v->client->cursorWasMoved = TRUE;
+}
+
+static int led_state(rfbScreenInfoPtr screen)
+{
+	const struct viewer *v = screen->screenData;
+
+	return (v->view.leds & 1 ? rfbKeyboardMaskNumLock : 0) | (v->view.leds & 2 ? rfbKeyboardMaskCapsLock : 0) |
+	       (v->view.leds & 4 ? rfbKeyboardMaskScrollLock : 0);
+}
+
+/* Everything the display has to say. 0 or -errno. */
+static int read_display(struct viewer *v)
+{
+	int r;
+
+	while ((r = view_read(&v->view)) > 0) {
+		if (v->view.surface_changed) {
+			r = new_picture(v);
+			if (r < 0)
+				return r;
+		}
+		if (v->view.cursor_changed) {
+			show_cursor(v);
+			move_cursor(v);
+		}
+		if (v->view.leds_changed && v->client->enableKeyboardLedState)
+			rfbMarkRectAsModified(v->screen, 0, 0, 1, 1); /* lamps go with an update */
+		for (uint32_t i = 0; i < v->view.ndamage; i++)
+			copy_rect(v, le32_get(v->view.damage[i].x), le32_get(v->view.damage[i].y), le32_get(v->view.damage[i].width),
+				  le32_get(v->view.damage[i].height));
+		if (v->view.ndamage > 0)
+			v->owes_ready = true;
+	}
+	return r;
+}
+
+/* ---- the clipboard ---- */
+
+static void send_clipboard(struct viewer *v, char *text, size_t n)
+{
+	_cleanup_free_ char *crlf = malloc(2 * n + 1), *latin = malloc(n + 1);
+	size_t k = 0, l = 0;
+
+	if (!crlf || !latin)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		uint8_t c = (uint8_t)text[i], next = i + 1 < n ? (uint8_t)text[i + 1] : 0;
+
+		if (c == '\n' && (i == 0 || text[i - 1] != '\r'))
+			crlf[k++] = '\r';
+		crlf[k++] = text[i];
+		/* The old message has Latin-1: what is more becomes a question mark. */
+		if (c < 0x80)
+			latin[l++] = text[i];
+		else if ((c == 0xc2 || c == 0xc3) && (next & 0xc0) == 0x80)
+			latin[l++] = (char)(c << 6 | (next & 0x3f));
+		else if (c >= 0xc4)
+			latin[l++] = '?';
+	}
+	crlf[k] = 0;
+	latin[l] = 0;
+	rfbSendServerCutTextUTF8(v->screen, crlf, (int)k, latin, (int)l);
+}
+
+/* 0, or -ECONNRESET when `coffer vnc` has gone. */
+static int read_control(struct viewer *v)
+{
+	ssize_t n = recv(v->control, v->message, sizeof(struct vnc_header) + VNC_CLIPBOARD_MAX, MSG_DONTWAIT);
+	struct vnc_header h;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n < (ssize_t)sizeof(h))
+		return -ECONNRESET;
+	memcpy(&h, v->message, sizeof(h));
+	if (h.op == VNC_CLIPBOARD && h.n == (size_t)n - sizeof(h) && v->client->state == RFB_NORMAL)
+		send_clipboard(v, (char *)v->message + sizeof(h), h.n);
+	return 0;
+}
+
+/* ---- libvncserver ---- */
+
+static enum rfbNewClientAction on_client(rfbClientPtr client)
+{
+	(void)client;
+	return RFB_CLIENT_ACCEPT;
+}
+
+__attribute__((format(printf, 1, 2))) static void say_nothing(const char *format, ...)
+{
+	(void)format;
+}
+
+static int open_screen(struct viewer *v, const struct vnc_start *start)
+{
+	int argc = 1;
+	char program[] = "coffer-vnc", *argv[] = { program, NULL };
+	int r = new_picture(v);
+
+	if (r < 0)
+		return r;
+	rfbLog = rfbErr = say_nothing; /* it would say what viewers sent */
+	v->screen = rfbGetScreen(&argc, argv, (int)v->width, (int)v->height, 8, 3, 4);
+	if (!v->screen)
+		return -ENOMEM;
+	v->screen->frameBuffer = (char *)v->picture;
+	v->screen->screenData = v;
+	v->screen->desktopName = start->name;
+	v->screen->alwaysShared = TRUE;
+	v->screen->deferUpdateTime = 0;
+	v->screen->deferPtrUpdateTime = 0;
+	v->screen->maxClientWait = SEND_WAIT_MS;
+	v->screen->permitFileTransfer = FALSE;
+	v->screen->newClientHook = on_client;
+	v->screen->getKeyboardLedStateHook = led_state;
+	rfbSetCursor(v->screen, NULL);
+	set_format(v);
+	viewer_input_init(v);
+	return 0;
+}
+
+/* The handshake that the front has done, once more for libvncserver; then `stream` takes its place. */
+static int start_client(struct viewer *v, int stream)
+{
+	static const char said[] = "RFB 003.008\n\001";
+	int pair[2];
+	ssize_t ignored;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+		return -errno;
+	ignored = write(pair[1], said, sizeof(said) - 1);
+	v->client = rfbNewClient(v->screen, pair[0]);
+	for (int i = 0; v->client && v->client->sock >= 0 && i < 2; i++)
+		rfbProcessClientMessage(v->client);
+	if (!v->client || v->client->sock < 0 || v->client->state != RFB_INITIALISATION || dup2(stream, pair[0]) < 0) {
+		close(pair[1]);
+		return -EPROTO;
+	}
+	(void)ignored;
+	close(pair[1]);
+	return fd_set_nonblock(pair[0], 1);
+}
+
+/* Sends the viewer what it has asked for, and asks the display for more when that has gone. */
+static int update(struct viewer *v)
+{
+	bool sent = rfbUpdateClient(v->client);
+
+	if (v->client->sock < 0)
+		return -ECONNRESET;
+	if (v->owes_ready && (sent || sraRgnEmpty(v->client->modifiedRegion))) {
+		v->owes_ready = false;
+		return view_ready(&v->view);
+	}
+	return 0;
+}
+
+static int serve(struct viewer *v)
+{
+	for (;;) {
+		struct pollfd p[3] = { { .fd = v->client->sock, .events = POLLIN },
+				       { .fd = v->view.fd, .events = POLLIN },
+				       { .fd = v->control, .events = POLLIN } };
+		int r = update(v);
+
+		if (r < 0)
+			return r;
+		if (poll(p, 3, -1) < 0 && errno != EINTR)
+			return -errno;
+		if (p[1].revents && (r = read_display(v)) < 0)
+			return r;
+		if (p[2].revents && (r = read_control(v)) < 0)
+			return r;
+		if (p[0].revents)
+			rfbProcessClientMessage(v->client);
+		if (v->client->sock < 0)
+			return -ECONNRESET;
+	}
+}
+
+/* The connection to the display, which comes when the viewer was let in. -ECONNRESET: it is one too many, or all is over. */
+static int receive_display(const struct viewer *v)
+{
+	struct vnc_header h;
+	size_t nfds = 0;
+	int fd = -1;
+	ssize_t n = fd_recv(v->control, &h, sizeof(h), &fd, 1, &nfds);
+
+	if (n != (ssize_t)sizeof(h) || h.op != VNC_DISPLAY || nfds != 1) {
+		fd_close(fd);
+		return -ECONNRESET;
+	}
+	return fd;
+}
+
+int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, struct err *err)
+{
+	struct viewer *v = calloc(1, sizeof(*v));
+	struct vnc_state_message m = { { VNC_STATE, sizeof(m.state) }, VNC_LET_IN };
+	struct front_hello hello;
+	int fd, r;
+
+	if (!v)
+		return err_errno(err, -ENOMEM, "viewer");
+	v->control = fds->control;
+	if (fd_read_full(fds->stream, &hello, sizeof(hello)) != sizeof(hello))
+		return 0; /* it was not let in */
+	v->view_only = hello.view_only;
+	if (hello.view_only)
+		m.state = VNC_LET_IN_TO_VIEW;
+	if (send(fds->control, &m, sizeof(m), MSG_NOSIGNAL) != sizeof(m))
+		return 0;
+	fd = receive_display(v);
+	if (fd < 0)
+		return 0;
+	r = view_open(&v->view, fd, err);
+	if (r < 0)
+		return r;
+	/* The first picture's size before the viewer asks. */
+	while ((r = view_read(&v->view)) == 0 || (r > 0 && !v->view.surface_changed)) {
+		struct pollfd p = { .fd = fd, .events = POLLIN };
+
+		if (r == 0 && poll(&p, 1, -1) < 0 && errno != EINTR)
+			return err_errno(err, -errno, "display");
+	}
+	if (r > 0)
+		r = open_screen(v, start);
+	if (r == 0)
+		r = start_client(v, hello.direct ? fds->connection : fds->stream);
+	fd_close(fds->stream);
+	fd_close(fds->connection);
+	if (r == 0)
+		r = view_ready(&v->view);
+	if (r < 0)
+		return err_errno(err, r, "viewer");
+	r = serve(v);
+	viewer_input_finish(v);
+	return r == -ECONNRESET || r == -EPIPE ? 0 : err_errno(err, r, "viewer");
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a viewer does: keys, pointer, sizes and texts, from libvncserver to the display and to `coffer vnc`.
+ *
+ * Keys and buttons that are down when the viewer goes are let go of; the display takes one message at a time, so that is waited for,
+ * up to RELEASE_MS.
+ */
+#include <errno.h>
+#include <linux/input-event-codes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "host/vnc/viewer_internal.h"
+#include "lib/loop.h"
+#include "lib/util.h"
+
+enum { WHEEL_CLICK = 120 /* of the fine wheel axes */, RELEASE_MS = 2000 };
+
+static void put(struct view_moment *m, uint16_t type, uint16_t code, int value)
+{
+	m->event[m->n++] = (struct display_input_event){ le16_make(type), le16_make(code), le32_make((uint32_t)value) };
+}
+
+static void press(struct viewer *v, const struct key_event *e)
+{
+	struct view_moment m = { .kind = DISPLAY_KEYBOARD };
+
+	put(&m, EV_KEY, e->code, e->down);
+	view_input(&v->view, &m);
+}
+
+static void on_key(rfbBool down, rfbKeySym keysym, rfbClientPtr client)
+{
+	struct viewer *v = client->screen->screenData;
+	struct key_event e[KEYS_EVENTS_MAX];
+	size_t n;
+
+	if (down && v->view.count >= VIEW_QUEUE_PRESS_MAX)
+		return; /* the guest does not take them; those that are down must have room to come up */
+	n = keys_press(&v->keys, (uint32_t)keysym, down != 0, v->view.leds & 1 << LED_CAPSL, e);
+	for (size_t i = 0; i < n; i++)
+		press(v, &e[i]);
+}
+
+static int scale(int at, uint32_t size)
+{
+	if (size < 2)
+		return 0;
+	at = MAX(0, MIN(at, (int)size - 1));
+	return (int)(((int64_t)at * DISPLAY_POINTER_MAX + (size - 1) / 2) / (size - 1));
+}
+
+/* One click of a wheel is a moment of its own. */
+static void scroll(struct viewer *v, int clicked)
+{
+	static const struct {
+		int bit, value;
+		uint16_t code, fine;
+	} wheels[] = { { 1 << 3, 1, REL_WHEEL, REL_WHEEL_HI_RES },
+		       { 1 << 4, -1, REL_WHEEL, REL_WHEEL_HI_RES },
+		       { 1 << 5, -1, REL_HWHEEL, REL_HWHEEL_HI_RES },
+		       { 1 << 6, 1, REL_HWHEEL, REL_HWHEEL_HI_RES } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(wheels); i++) {
+		struct view_moment m = { .kind = DISPLAY_POINTER };
+
+		if (!(clicked & wheels[i].bit))
+			continue;
+		put(&m, EV_REL, wheels[i].code, wheels[i].value);
+		put(&m, EV_REL, wheels[i].fine, wheels[i].value * WHEEL_CLICK);
+		view_input(&v->view, &m);
+	}
+}
+
+static void on_pointer(int buttons, int x, int y, rfbClientPtr client)
+{
+	static const struct {
+		int bit;
+		uint16_t code;
+	} keys[] = { { 1 << 0, BTN_LEFT }, { 1 << 1, BTN_MIDDLE }, { 1 << 2, BTN_RIGHT }, { 1 << 7, BTN_SIDE } };
+	struct viewer *v = client->screen->screenData;
+	struct view_moment m = { .kind = DISPLAY_POINTER };
+	int changed = buttons ^ v->buttons;
+
+	if ((buttons & ~v->buttons) && v->view.count >= VIEW_QUEUE_PRESS_MAX)
+		return;
+	put(&m, EV_ABS, ABS_X, scale(x, v->width));
+	put(&m, EV_ABS, ABS_Y, scale(y, v->height));
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		if (changed & keys[i].bit)
+			put(&m, EV_KEY, keys[i].code, (buttons & keys[i].bit) != 0);
+	m.motion = m.n == 2;
+	if (!m.motion || x != v->pointer_x || y != v->pointer_y)
+		view_input(&v->view, &m);
+	v->pointer_x = x;
+	v->pointer_y = y;
+	scroll(v, changed & buttons);
+	v->buttons = buttons;
+}
+
+static int on_size(int width, int height, int screens, struct rfbExtDesktopScreen *screen, rfbClientPtr client)
+{
+	struct viewer *v = client->screen->screenData;
+
+	(void)screen;
+	if (v->view_only)
+		return rfbExtDesktopSize_ResizeProhibited;
+	if (screens != 1 || width < DISPLAY_SIZE_MIN || height < DISPLAY_SIZE_MIN || width > DISPLAY_SIZE_MAX || height > DISPLAY_SIZE_MAX)
+		return rfbExtDesktopSize_InvalidScreenLayout;
+	/* The guest's answer is another picture, some time later. */
+	return view_mode(&v->view, (uint32_t)width, (uint32_t)height) < 0 ? rfbExtDesktopSize_OutOfResources : rfbExtDesktopSize_Success;
+}
+
+static void send_text(struct viewer *v, size_t n)
+{
+	const struct vnc_header h = { VNC_CLIPBOARD, (uint32_t)n };
+
+	memcpy(v->message, &h, sizeof(h));
+	send(v->control, v->message, sizeof(h) + n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Latin-1, as the old message has it. */
+static void on_text(char *text, int len, rfbClientPtr client)
+{
+	struct viewer *v = client->screen->screenData;
+	size_t n = 0;
+
+	if (v->view_only || len < 0)
+		return;
+	for (int i = 0; i < len; i++) {
+		uint8_t c = (uint8_t)text[i];
+
+		if (n + 2 > VNC_CLIPBOARD_MAX)
+			return;
+		if (c == 0 || c == '\r')
+			continue;
+		if (c >= 0x80)
+			v->message[sizeof(struct vnc_header) + n++] = (uint8_t)(0xc0 | c >> 6);
+		v->message[sizeof(struct vnc_header) + n++] = c < 0x80 ? c : (uint8_t)(0x80 | (c & 0x3f));
+	}
+	send_text(v, n);
+}
+
+static void on_utf8(char *text, int len, rfbClientPtr client)
+{
+	struct viewer *v = client->screen->screenData;
+	size_t n = 0;
+
+	if (v->view_only || len < 0 || len > VNC_CLIPBOARD_MAX)
+		return;
+	for (int i = 0; i < len && text[i]; i++)
+		if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n')
+			v->message[sizeof(struct vnc_header) + n++] = (uint8_t)text[i];
+	send_text(v, n);
+}
+
+void viewer_input_init(struct viewer *v)
+{
+	v->screen->kbdAddEvent = on_key;
+	v->screen->ptrAddEvent = on_pointer;
+	v->screen->setDesktopSizeHook = on_size;
+	v->screen->setXCutText = on_text;
+	v->screen->setXCutTextUTF8 = on_utf8;
+	v->pointer_x = v->pointer_y = -1;
+}
+
+void viewer_input_finish(struct viewer *v)
+{
+	uint64_t until = loop_now_ns() + (uint64_t)RELEASE_MS * 1000000;
+	struct key_event e;
+
+	v->view.count = 0; /* what was not begun is not done */
+	while (keys_release_one(&v->keys, &e))
+		press(v, &e);
+	if (v->buttons && v->pointer_x >= 0 && v->client) {
+		struct view_moment m = { .kind = DISPLAY_POINTER };
+
+		for (int i = 0; i < 3; i++)
+			if (v->buttons & 1 << i)
+				put(&m, EV_KEY, (uint16_t)(i == 0 ? BTN_LEFT : i == 1 ? BTN_MIDDLE : BTN_RIGHT), 0);
+		if (m.n > 0)
+			view_input(&v->view, &m);
+	}
+	while ((v->view.count > 0 || v->view.in_flight) && loop_now_ns() < until) {
+		struct pollfd p = { .fd = v->view.fd, .events = POLLIN };
+
+		if (poll(&p, 1, RELEASE_MS) <= 0 || view_read(&v->view) < 0)
+			break;
+	}
+}

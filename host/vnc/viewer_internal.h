@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What viewer.c and viewer_input.c share. */
+#pragma once
+#include <rfb/rfb.h>
+#include <rfb/rfbregion.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "host/vnc/control.h"
+#include "host/vnc/keys.h"
+#include "host/vnc/picture.h"
+#include "host/vnc/view.h"
+
+struct viewer {
+	struct view view;
+	rfbScreenInfoPtr screen;
+	rfbClientPtr client;
+	bool view_only;
+	bool owes_ready; /* the display is to hear that we want more */
+	/* what libvncserver encodes from */
+	uint32_t *picture;
+	uint32_t width, height;
+	bool cursor_shown;
+	uint32_t cursor_serial;
+	struct picture_cursor cursor;
+	/* input */
+	struct keys keys;
+	int buttons, pointer_x, pointer_y;
+	int control;
+	uint8_t message[sizeof(struct vnc_header) + VNC_CLIPBOARD_MAX];
+};
+
+void viewer_input_init(struct viewer *v);
+/* What the viewer holds down is let go of. */
+void viewer_input_finish(struct viewer *v);
