@@ -491,10 +491,10 @@ static int write_node(struct writer *w, const struct fstree_inode *i, const stru
 static int make_empty(const char *path, uint64_t size, uint64_t inodes, const struct ext4_options *o,
 		      struct progress *progress, struct err *err)
 {
-	char blocks_text[24], inodes_text[24], label[17] = "";
+	char blocks_text[24], inodes_text[24], label[17] = "", extended[128];
 	const char *argv[] = { "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-m", "0", "-N", inodes_text,
 			       "-O", "none,ext_attr,dir_index,filetype,extent,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum",
-			       "-E", "root_owner=0:0,lazy_itable_init=0,discard", "-L", label, path, blocks_text, NULL };
+			       "-E", extended, "-L", label, path, blocks_text, o->uuid ? "-U" : NULL, o->uuid, NULL };
 	_cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
 	if (fd < 0)
@@ -503,9 +503,34 @@ static int make_empty(const char *path, uint64_t size, uint64_t inodes, const st
 		return err_errno(err, -errno, "make '%s' %llu MiB large", path, (unsigned long long)(size >> 20));
 	snprintf(blocks_text, sizeof(blocks_text), "%llu", (unsigned long long)(size / EXT4_BLOCK));
 	snprintf(inodes_text, sizeof(inodes_text), "%llu", (unsigned long long)inodes);
+	snprintf(extended, sizeof(extended), "root_owner=0:0,lazy_itable_init=0,discard%s%.40s", o->uuid != NULL ? ",hash_seed=" : "",
+		 o->uuid != NULL ? o->uuid : "");
 	if (o->label != NULL)
 		snprintf(label, sizeof(label), "%.16s", o->label);
 	return spawn_run(&(struct spawn){ .argv = argv, .in = -1, .out = -1, .package = "e2fsprogs", .progress = progress }, err);
+}
+
+/* Nothing of now: in inodes that mke2fs has made for itself, and in the superblock and its copies, neither. */
+static int set_times(ext2_filsys fs, const struct fstree *t, struct err *err)
+{
+	struct ext2_inode inode;
+	int64_t newest = 1; /* libext2fs takes 0 for now */
+	errcode_t e = 0;
+
+	for (const struct fstree_inode *i = t->root; i != NULL; i = i->next)
+		if (i->nlink > 0 && i->mtime_s > newest && i->mtime_s <= UINT32_MAX)
+			newest = i->mtime_s;
+	fs->now = (time_t)newest;
+	fs->super->s_mkfs_time = fs->super->s_wtime = fs->super->s_lastcheck = (uint32_t)newest;
+	fs->flags &= ~EXT2_FLAG_MASTER_SB_ONLY;
+	for (ext2_ino_t i = 1; i < FIRST_INODE && e == 0; i++) {
+		e = ext2fs_read_inode(fs, i, &inode);
+		if (e != 0 || inode.i_ctime == 0)
+			continue;
+		inode.i_atime = inode.i_ctime = inode.i_mtime = (uint32_t)newest;
+		e = ext2fs_write_inode(fs, i, &inode);
+	}
+	return e != 0 ? ext2_error(err, e, "set the times of the new file system") : 0;
 }
 
 /* mke2fs gives the root its block and lost+found; both directories are written anew. */
@@ -588,7 +613,10 @@ int ext4_write(struct fstree *t, const struct fstree_source *source, const char 
 		free(w.buffer);
 		return ext2_error(err, e, "open the new file system");
 	}
-	r = fill(&w, t, source, err);
+	if (options->uuid != NULL)
+		r = set_times(w.fs, t, err);
+	if (r == 0)
+		r = fill(&w, t, source, err);
 	free(w.buffer);
 	if (r < 0) {
 		ext2fs_free(w.fs);

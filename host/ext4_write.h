@@ -11,6 +11,7 @@ enum { EXT4_BLOCK = 4096 };
 struct ext4_options {
 	uint64_t size;     /* of the file system in bytes; 0: what the tree needs and a little more */
 	const char *label; /* at most 16 bytes are used; may be NULL */
+	const char *uuid;  /* NULL: random. With one, the same tree gives the same bytes: times that are of the making are the newest of a file */
 };
 
 /* The smallest size in bytes that ext4_write would choose. */

@@ -204,7 +204,7 @@ static int read_source(const struct image_build_options *o, const struct image_d
 	return r;
 }
 
-int image_build_add_disk(struct image_draft *d, struct image *image, struct progress *p, struct err *err)
+int image_build_add_disk(struct image_draft *d, struct image *image, const char *uuid, struct progress *p, struct err *err)
 {
 	_cleanup_close_ int raw = openat(d->fd, IMAGE_BUILD_DISK, O_RDONLY | O_CLOEXEC), fd = -1;
 	struct image_layer facts;
@@ -217,7 +217,7 @@ int image_build_add_disk(struct image_draft *d, struct image *image, struct prog
 	fd = open_work_file(d, "layer", err);
 	if (fd < 0)
 		return fd;
-	r = lsmt_pack_raw(raw, (uint64_t)st.st_size, fd, NULL, err);
+	r = lsmt_pack_raw(raw, (uint64_t)st.st_size, fd, uuid, err);
 	if (r < 0)
 		return r;
 	unlinkat(d->fd, IMAGE_BUILD_DISK, 0);
@@ -253,7 +253,7 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 	if (r < 0)
 		return r;
 	image->format = IMAGE_FORMAT_EXT4;
-	r = image_build_add_disk(d, image, p, err);
+	r = image_build_add_disk(d, image, NULL, p, err);
 	return r < 0 ? r : image_draft_publish(d, image, o->replace, p, err);
 }
 

@@ -30,8 +30,8 @@ struct image_build_options {
 /* In a draft: the file system that becomes a layer. */
 #define IMAGE_BUILD_DISK "disk"
 
-/* That file becomes the image's layer, and goes. */
-int image_build_add_disk(struct image_draft *d, struct image *image, struct progress *p, struct err *err);
+/* That file becomes the image's layer (with this UUID; NULL: random), and goes. */
+int image_build_add_disk(struct image_draft *d, struct image *image, const char *uuid, struct progress *p, struct err *err);
 
 /* 0 or -errno. `note` (may be NULL) gets a line when something went another way than asked: the cached packages
  * were taken because no mirror answered. */

@@ -26,6 +26,7 @@
 #include "host/import_oci.h"
 #include "host/import_source.h"
 #include "host/import_tree.h"
+#include "host/sha256.h"
 #include "lib/fd.h"
 #include "lib/text.h"
 #include "lib/util.h"
@@ -55,12 +56,29 @@ static uint64_t bytes_max(const struct importing *i)
 	return i->o->size == 0 ? IMPORT_BYTES_MAX : 2 * i->o->size + IMPORT_BYTES_MORE;
 }
 
-/* A tree and where its contents are: the file system, as the image's layer. */
-static int write_tree(struct importing *i, struct fstree *tree, int contents, struct err *err)
+enum { UUID_SIZE = 37 };
+
+/* The n-th UUID (version 8) of what is imported. */
+static void make_uuid(const struct sha256_ctx *digests, uint8_t n, char ret[UUID_SIZE])
+{
+	struct sha256_ctx ctx = *digests;
+	uint8_t b[SHA256_DIGEST_SIZE];
+
+	sha256_update(&ctx, 1, &n);
+	sha256_digest(&ctx, sizeof(b), b);
+	b[6] = (uint8_t)((b[6] & 0x0f) | 0x80);
+	b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+	snprintf(ret, UUID_SIZE, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5],
+		 b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* A tree and where its contents are: the file system, as the image's layer. `digests`, of archives without their compression: the same
+ * ones give the same layer. NULL: that is not known. */
+static int write_tree(struct importing *i, struct fstree *tree, int contents, const struct sha256_ctx *digests, struct err *err)
 {
 	struct fstree_source source = { .fd = contents };
 	struct ext4_options options = { .size = i->o->size, .label = "coffer-root" };
-	char path[PATH_MAX];
+	char path[PATH_MAX], uuid[2][UUID_SIZE];
 	int r;
 
 	if (tree->root->dir.first == NULL)
@@ -68,13 +86,16 @@ static int write_tree(struct importing *i, struct fstree *tree, int contents, st
 	progress_stage(i->p, "writing the file system");
 	if (options.size == 0)
 		options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * MIN(ext4_size_of(tree), EXT4_SIZE_MAX));
+	for (uint8_t n = 0; n < 2 && digests != NULL; n++)
+		make_uuid(digests, n, uuid[n]);
+	options.uuid = digests != NULL ? uuid[0] : NULL;
 	snprintf(path, sizeof(path), "%s/" IMAGE_BUILD_DISK, i->d->path);
 	r = ext4_write(tree, &source, path, &options, i->p, err);
 	if (r < 0)
 		return r;
 	unlinkat(i->d->fd, "spool", 0);
 	i->image->format = IMAGE_FORMAT_EXT4;
-	return image_build_add_disk(i->d, i->image, i->p, err);
+	return image_build_add_disk(i->d, i->image, digests != NULL ? uuid[1] : NULL, i->p, err);
 }
 
 /* ---- container images ---- */
@@ -89,6 +110,8 @@ struct unpacked {
 static int unpack(struct importing *i, const struct unpacked *what, struct err *err)
 {
 	_cleanup_close_ int spool = make_file(i, "spool", err);
+	char hex[SHA256_HEX_SIZE] = "";
+	struct sha256_ctx digests;
 	struct import_tree t;
 	struct fstree tree;
 	int r;
@@ -102,9 +125,13 @@ static int unpack(struct importing *i, const struct unpacked *what, struct err *
 	if (what->oci != NULL)
 		r = import_oci_unpack(what->oci, what->from, &t, i->p, err);
 	else
-		r = import_tree_add(&t, &what->archive, false, NULL, i->p, err);
+		r = import_tree_add(&t, &what->archive, false, hex, i->p, err);
+	sha256_init(&digests);
+	sha256_update(&digests, strlen(hex), (const uint8_t *)hex);
+	for (size_t k = 0; what->oci != NULL && k < what->oci->nlayers && r == 0; k++)
+		sha256_update(&digests, strlen(what->oci->config.diff_id[k]), (const uint8_t *)what->oci->config.diff_id[k]);
 	if (r == 0)
-		r = write_tree(i, &tree, spool, err);
+		r = write_tree(i, &tree, spool, &digests, err);
 	fstree_finish(&tree);
 	return r;
 }
@@ -202,7 +229,7 @@ static int import_dir(struct importing *i, struct err *err)
 	progress_stage(i->p, "reading the directory");
 	r = fstree_read_dir(&tree, i->fd, i->p, err);
 	if (r == 0)
-		r = write_tree(i, &tree, i->fd, err);
+		r = write_tree(i, &tree, i->fd, NULL, err);
 	fstree_finish(&tree);
 	return r;
 }
@@ -214,7 +241,7 @@ static int import_disk(struct importing *i, struct err *err)
 	_cleanup_close_ int disk = make_file(i, IMAGE_BUILD_DISK, err);
 	int r = disk < 0 ? disk : import_disk_copy(i->fd, i->o->path, disk, &i->image->format, i->p, i->note, err);
 
-	return r < 0 ? r : image_build_add_disk(i->d, i->image, i->p, err);
+	return r < 0 ? r : image_build_add_disk(i->d, i->image, NULL, i->p, err);
 }
 
 /* ---- what it is ---- */

@@ -4,11 +4,13 @@
  * their digest.
  *
  * A layer that is there already somewhere is linked, so that it takes up its space once; the last link's end is the
- * layer's. Only where it cannot be linked (another file system, too many links) it is copied.
+ * layer's. Only where it cannot be linked (another file system, too many links) it is copied. One that has been made is
+ * dropped for the same one of another image: found by its digest, and compared, since that file may have been damaged meanwhile.
  */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -96,6 +98,50 @@ static int sync_layer(int fd, int dir, const char *name, struct err *err)
 	return 0;
 }
 
+static bool is_same(int a, int b, uint64_t size)
+{
+	_cleanup_free_ uint8_t *buffer = malloc(2 * (size_t)HASH_BUFFER);
+
+	for (uint64_t at = 0; buffer != NULL && at < size; at += HASH_BUFFER) {
+		size_t n = (size_t)MIN((uint64_t)HASH_BUFFER, size - at);
+
+		if (fd_pread_full(a, buffer, n, (off_t)at) != (ssize_t)n ||
+		    fd_pread_full(b, buffer + HASH_BUFFER, n, (off_t)at) != (ssize_t)n || memcmp(buffer, buffer + HASH_BUFFER, n) != 0)
+			return false;
+	}
+	return buffer != NULL;
+}
+
+static bool link_same(int images, const char *image, int fd, int dir, const char *name, const char *images_path)
+{
+	_cleanup_close_ int there = openat(images, image, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	_cleanup_close_ int other = there < 0 ? -1 : openat(there, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	char path[PATH_MAX];
+	struct stat a, b;
+
+	if (other < 0 || fstat(fd, &a) < 0 || fstat(other, &b) < 0 || !S_ISREG(b.st_mode) || a.st_size != b.st_size ||
+	    (size_t)snprintf(path, sizeof(path), "%s/%s/%s", images_path, image, name) >= sizeof(path))
+		return false;
+	return is_same(fd, other, (uint64_t)a.st_size) && vm_disk_link(other, path, dir, name, NULL) > 0;
+}
+
+/* The same layer of any image of the store, in dir under its name. */
+static bool link_known(const struct image_draft *d, int fd, int dir, const char *name)
+{
+	int images = open(d->store->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *list = images < 0 ? NULL : fdopendir(images);
+	bool linked = false;
+
+	if (list == NULL) {
+		fd_close(images);
+		return false;
+	}
+	for (struct dirent *e; !linked && (e = readdir(list)) != NULL;)
+		linked = e->d_name[0] != '.' && link_same(images, e->d_name, fd, dir, name, d->store->images);
+	closedir(list);
+	return linked;
+}
+
 static int put_file(struct image_draft *d, int dir, int fd, const char *path, const char *name, struct err *err)
 {
 	struct stat st;
@@ -104,6 +150,10 @@ static int put_file(struct image_draft *d, int dir, int fd, const char *path, co
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		return 0; /* twice in one stack */
 	if (path != NULL && strchr(path, '/') == NULL) {
+		if (link_known(d, fd, dir, name)) {
+			unlinkat(d->fd, path, 0);
+			return 0;
+		}
 		if (renameat(d->fd, path, dir, name) < 0)
 			return err_errno(err, -errno, "move the layer '%s/%s'", d->path, path);
 		return sync_layer(fd, dir, name, err);

@@ -418,6 +418,44 @@ static void layouts_and_saved_images_in_archives_are_the_same_image(void **state
 		list_image(f, name, &f->list[1]);
 		assert_same(&f->list[0], &f->list[1]);
 	}
+	shell(f, "test $(stat -c %h images/lay/*.lsmt) = 6");
+}
+
+static void one_archive_is_one_layer_however_it_is_compressed(void **state)
+{
+	struct fixture *f = *state;
+	char id[3][IMAGE_SHA256_LEN + 1];
+
+	shell(f, "mkdir -p r/etc; seq 1 1000 >r/etc/one; ln -s one r/etc/two; mkfifo r/p; tar cf a.tar -C r .; gzip -k a.tar; zstd -q a.tar");
+	import(f, "a.tar", "a");
+	import(f, "a.tar.gz", "b");
+	import(f, "a.tar.zst", "c");
+	id_of(f, "a", id[0]);
+	id_of(f, "b", id[1]);
+	id_of(f, "c", id[2]);
+	assert_string_equal(id[0], id[1]);
+	assert_string_equal(id[0], id[2]);
+	shell(f, "test $(stat -c %h images/a/*.lsmt) = 3");
+	/* Another archive, and another size, is another layer. */
+	shell(f, "echo more >>r/etc/one; tar cf more.tar -C r .");
+	import(f, "more.tar", "d");
+	assert_int_equal(import_sized(f, "a.tar", "e", 64 << 20), 0);
+	id_of(f, "d", id[1]);
+	id_of(f, "e", id[2]);
+	assert_string_not_equal(id[0], id[1]);
+	assert_string_not_equal(id[0], id[2]);
+}
+
+/* One that has been damaged since. */
+static void only_the_same_bytes_are_shared(void **state)
+{
+	struct fixture *f = *state;
+
+	shell(f, "mkdir -p r/etc; seq 1 1000 >r/etc/one; tar cf a.tar -C r .");
+	import(f, "a.tar", "a");
+	shell(f, "chmod u+w images/a/*.lsmt; printf x | dd of=$(echo images/a/*.lsmt) bs=1 seek=5000 conv=notrunc status=none");
+	import(f, "a.tar", "b");
+	shell(f, "test $(stat -c %h images/b/*.lsmt) = 1");
 }
 
 static void a_tar_is_what_tar_extracts(void **state)
@@ -475,6 +513,7 @@ static void layers_of_overlaybd_are_kept_as_they_are(void **state)
 	id_of(f, "named", id[2]);
 	assert_string_equal(id[0], id[1]);
 	assert_string_equal(id[0], id[2]);
+	shell(f, "test $(stat -c %h images/file/*.lsmt) = 3");
 	assert_int_equal(image_store_resolve(&f->store, "wrapped", &image, &f->err), 0);
 	assert_int_equal(image.size, 64ull << 30);
 	assert_int_equal(image.format, IMAGE_FORMAT_EXT4);
@@ -512,6 +551,41 @@ static void the_root_of_a_disk_is_taken(void **state)
 	assert_non_null(strstr(f->err.text, "2 partitions"));
 	assert_int_equal(import_sized(f, "beyond", "beyond", 0), -EINVAL);
 	assert_non_null(strstr(f->err.text, "not inside the disk"));
+}
+
+static void the_root_of_a_disk_with_a_gpt_is_taken(void **state)
+{
+	static const struct {
+		const char *out, *kinds, *error;
+	} cases[] = {
+		{ "root", "efi linux linux root", NULL }, { "linux", "efi linux", NULL }, { "two", "efi linux linux", "2 of them for Linux" },
+		{ "none", "efi efi", "0 of them for Linux" }, { "out", "efi outside", "not inside the disk" },
+		{ "x-many", "root", "GPT is damaged" },
+	};
+	struct fixture *f = *state;
+	struct image image;
+
+	shell(f, "truncate -s 8M fs; mke2fs -q -F -t ext4 fs");
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		char script[200];
+		int r;
+
+		snprintf(script, sizeof(script), "python3 $TOP/tests/long/make_gpt.py fs %s %s", cases[i].out, cases[i].kinds);
+		shell(f, script);
+		r = import_sized(f, cases[i].out, cases[i].out, 0);
+		if (cases[i].error != NULL) {
+			assert_int_equal(r, -EINVAL);
+			if (strstr(f->err.text, cases[i].error) == NULL)
+				fail_msg("%s: %s", cases[i].out, f->err.text);
+			continue;
+		}
+		if (r < 0)
+			fail_msg("%s: %s", cases[i].out, f->err.text);
+		assert_int_equal(image_store_resolve(&f->store, cases[i].out, &image, &f->err), 0);
+		assert_int_equal(image.size, 8 << 20);
+		assert_int_equal(image.format, IMAGE_FORMAT_EXT4);
+		image_finish(&image);
+	}
 }
 
 static void hostile_images_are_refused_and_leave_nothing(void **state)
@@ -553,7 +627,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_tar_is_what_tar_extracts, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_exported_layout_is_imported_as_the_same_layers, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(layers_of_overlaybd_are_kept_as_they_are, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_archive_is_one_layer_however_it_is_compressed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(only_the_same_bytes_are_shared, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_root_of_a_disk_is_taken, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_root_of_a_disk_with_a_gpt_is_taken, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(hostile_images_are_refused_and_leave_nothing, set_up, tear_down),
 	};
 
