@@ -340,12 +340,43 @@ static int follow(struct stream *s, struct import_tree *t, bool whiteouts, struc
 	}
 }
 
+static int take_sums(const struct stream *s, struct import_tree *t, const struct import_record *end, char *ret_sha256, struct err *err)
+{
+	struct stat st;
+
+	if (end->offset < t->spool || end->offset > 2 * IMPORT_SPOOL_MAX || end->size > t->bytes_left ||
+	    end->offset % IMPORT_ALIGN != 0)
+		return bad(err, "its sums");
+	t->spool = end->offset;
+	t->bytes_left -= end->size;
+	/* The holes at the end. */
+	if (fstat(t->spool_fd, &st) < 0 ||
+	    ((uint64_t)st.st_size < t->spool && ftruncate(t->spool_fd, (off_t)t->spool) < 0))
+		return err_errno(err, -errno, "the work file");
+	if (ret_sha256 != NULL)
+		memcpy(ret_sha256, s->name, SHA256_TEXT + 1);
+	return 0;
+}
+
+int import_tree_follow(struct import_tree *t, int records, bool whiteouts, char *ret_sha256, struct err *err)
+{
+	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
+	struct import_record end = { 0 };
+	int r;
+
+	if (s == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	s->fd = records;
+	t->tree->layer++;
+	r = follow(s, t, whiteouts, &end, err);
+	return r < 0 ? r : take_sums(s, t, &end, ret_sha256, err);
+}
+
 int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool whiteouts, char *ret_sha256,
 		    struct progress *p, struct err *err)
 {
 	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
 	struct import_record end = { 0 };
-	struct stat st;
 	int r;
 
 	if (s == NULL)
@@ -356,20 +387,7 @@ int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool 
 	if (r < 0)
 		return r;
 	r = stop(s, follow(s, t, whiteouts, &end, err), err);
-	if (r < 0)
-		return r;
-	if (end.offset < t->spool || end.offset > 2 * IMPORT_SPOOL_MAX || end.size > t->bytes_left ||
-	    end.offset % IMPORT_ALIGN != 0)
-		return bad(err, "its sums");
-	t->spool = end.offset;
-	t->bytes_left -= end.size;
-	/* The holes at the end. */
-	if (fstat(t->spool_fd, &st) < 0 ||
-	    ((uint64_t)st.st_size < t->spool && ftruncate(t->spool_fd, (off_t)t->spool) < 0))
-		return err_errno(err, -errno, "the work file");
-	if (ret_sha256 != NULL)
-		memcpy(ret_sha256, s->name, SHA256_TEXT + 1);
-	return 0;
+	return r < 0 ? r : take_sums(s, t, &end, ret_sha256, err);
 }
 
 int import_decompress_to(const struct import_blob *blob, int out, uint64_t bytes_max, struct progress *p,

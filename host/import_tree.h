@@ -46,5 +46,8 @@ struct import_blob {
 int import_tree_add(struct import_tree *s, const struct import_blob *blob, bool whiteouts, char *ret_sha256, struct progress *p,
 		    struct err *err);
 
+/* What import_tree_add does with the records, from any descriptor. -EPIPE: they end before IMPORT_END. */
+int import_tree_follow(struct import_tree *t, int records, bool whiteouts, char *ret_sha256, struct err *err);
+
 /* Write what a compressed file is without its compression to the empty file `out`. */
 int import_decompress_to(const struct import_blob *blob, int out, uint64_t bytes_max, struct progress *p, struct err *err);
