@@ -135,6 +135,9 @@ static int read_line(const struct mem *mem, struct place *at, uint8_t *dst, uint
 		const struct gpu_entry *e = &at->c->entry[at->i];
 		uint64_t n = MIN(e->len - at->off, len);
 
+		/* Pieces are as scattered as the guest's pages: processors do not guess the next one. */
+		if (n < len && at->i + 1 < at->c->n)
+			mem_prefetch(mem, GPA(e[1].gpa));
 		if (mem_read(mem, GPA(e->gpa + at->off), dst, n) < 0)
 			return -EFAULT;
 		forward(at, n);

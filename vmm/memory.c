@@ -241,6 +241,16 @@ int mem_zero(struct mem *m, gpa_t gpa, size_t len)
 	return 0;
 }
 
+void mem_prefetch(const struct mem *m, gpa_t gpa)
+{
+	enum { LINE = 64, BEGINNING = 512 }; /* enough until the hardware has seen which way it goes */
+	uint64_t off;
+	const struct mem_region *r = resolve(m, gpa.v, BEGINNING, &off);
+
+	for (uint64_t i = 0; r && i < BEGINNING; i += LINE)
+		__builtin_prefetch(r->host + off + i);
+}
+
 bool mem_contains(const struct mem *m, gpa_t gpa, uint64_t len)
 {
 	uint64_t off;

@@ -73,6 +73,9 @@ int mem_read(const struct mem *m, gpa_t gpa, void *buf, size_t len);
 int mem_write(struct mem *m, gpa_t gpa, const void *buf, size_t len);
 int mem_zero(struct mem *m, gpa_t gpa, size_t len);
 
+/* What lies there will be read soon: the processor may fetch its beginning. A hint. */
+void mem_prefetch(const struct mem *m, gpa_t gpa);
+
 /* Is [gpa, gpa + len) inside one region? */
 bool mem_contains(const struct mem *m, gpa_t gpa, uint64_t len);
 
