@@ -308,7 +308,7 @@ int snapshot_layers_collect(struct snapshot_layers *l, const struct snapshot_dra
 		to->layer = calloc(d->nlayers, sizeof(*to->layer));
 		if (!to->layer)
 			r = err_set(err, -ENOMEM, "out of memory");
-		for (size_t k = 0; k < d->nlayers && r == 0; k++) {
+		for (size_t k = 0; to->layer && k < d->nlayers && r == 0; k++) {
 			to->nlayers = k + 1;
 			r = collect_layer(d, k, l->dir->disk_dir_fd, draft, &to->layer[k], err);
 			*ret_bytes += d->layer[k].fd >= 0 ? to->layer[k].size : 0;
