@@ -11,7 +11,7 @@
 #   make install    PREFIX=/usr/local
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
-# host/fetch/ -> coffer-fetch, host/import/ -> coffer-import, host/gpu/ -> coffer-gpu,
+# host/fetch/ -> coffer-fetch, host/import/ -> coffer-import, host/record/ -> coffer-record, host/gpu/ -> coffer-gpu,
 # guest/agent/ -> coffer-agent (static), guest/desktop/ -> coffer-session, coffer-clipboard (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
@@ -34,11 +34,12 @@ CFLAGS += -std=gnu11 $(OPT) $(WARN) $(HARDEN) $(SANITIZE) -fPIE -pthread -MMD -M
 LDFLAGS += -pie -pthread -Wl,-z,relro,-z,now $(SANITIZE)
 
 PKG_VMM := liburing libzstd liblz4
-PKG_HOST := jansson libzstd liblzma zlib ext2fs com_err nettle
+PKG_HOST := jansson libpng libzstd liblzma zlib ext2fs com_err nettle
 PKG_FETCH := libcurl jansson nettle
 PKG_IMPORT := libarchive zlib nettle
 PKG_GPU := virglrenderer libseccomp
 PKG_VNC := libvncserver gnutls nettle
+PKG_RECORD := libavformat libavcodec libswscale libavutil
 PKG_DESKTOP := xcb-xfixes xcb
 PKG_TEST := cmocka libvncclient
 pkg = $(shell pkg-config --libs $(1))
@@ -50,6 +51,7 @@ FETCH_SRC := $(filter-out host/fetch/main.c,$(wildcard host/fetch/*.c))
 IMPORT_SRC := $(filter-out host/import/main.c,$(wildcard host/import/*.c))
 GPU_SRC := $(filter-out host/gpu/main.c,$(wildcard host/gpu/*.c))
 VNC_SRC := $(filter-out host/vnc/main.c,$(wildcard host/vnc/*.c))
+RECORD_SRC := $(filter-out host/record/main.c,$(wildcard host/record/*.c))
 AGENT_SRC := $(filter-out guest/agent/main.c,$(wildcard guest/agent/*.c))
 objs = $(patsubst %.c,$(B)/%.o,$(1))
 
@@ -60,8 +62,9 @@ LIBFETCH := $(B)/libfetch.a
 LIBIMPORT := $(B)/libimport.a
 LIBGPU := $(B)/libgpu.a
 LIBVNC := $(B)/libvnc.a
+LIBRECORD := $(B)/librecord.a
 LIBAGENT := $(B)/libagent.a
-PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-agent
+PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-record $(B)/coffer-agent
 DESKTOP_PROGRAMS := $(B)/coffer-session $(B)/coffer-clipboard
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
@@ -104,8 +107,9 @@ $(LIBFETCH): $(call objs,$(FETCH_SRC))
 $(LIBIMPORT): $(call objs,$(IMPORT_SRC))
 $(LIBGPU): $(call objs,$(GPU_SRC))
 $(LIBVNC): $(call objs,$(VNC_SRC))
+$(LIBRECORD): $(call objs,$(RECORD_SRC))
 $(HARNESS): $(call objs,$(wildcard tests/harness/*.c))
-$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(HARNESS):
+$(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(LIBRECORD) $(HARNESS):
 	@rm -f $@
 	$(AR) rcs $@ $^
 
@@ -129,6 +133,10 @@ $(B)/coffer-gpu: $(B)/host/gpu/main.o $(LIBGPU) $(LIBCORE)
 # The only user of libvncserver and GnuTLS: what viewers send is read in its jail.
 $(B)/coffer-vnc: $(B)/host/vnc/main.o $(LIBVNC) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_VNC))
+
+# The only user of libavcodec, which loads a hundred libraries.
+$(B)/coffer-record: $(B)/host/record/main.o $(LIBRECORD) $(LIBHOST) $(LIBCORE)
+	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_RECORD)) -lm
 
 # The agent is static and small: its own objects, no sanitizers, sections collected.
 AGENT_CFLAGS := -std=gnu11 -Os -g $(WARN) $(HARDEN) -fno-pie -ffunction-sections -fdata-sections -MMD -MP
@@ -155,8 +163,8 @@ $(GUEST_TOOLS): $(B)/%: %.c
 	$(CC) $(CPPFLAGS) $(AGENT_CFLAGS) -static -s -o $@ $<
 
 # Every test may use any library; the archives are listed twice over by group.
-ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(LIBAGENT) $(LIBCORE)
-ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT) $(PKG_GPU) $(PKG_VNC))
+ARCHIVES := $(HARNESS) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(LIBRECORD) $(LIBAGENT) $(LIBCORE)
+ALL_LIBS = -Wl,--start-group $(ARCHIVES) -Wl,--end-group $(call pkg,$(PKG_TEST) $(PKG_VMM) $(PKG_HOST)) -Wl,--as-needed $(call pkg,$(PKG_FETCH) $(PKG_IMPORT) $(PKG_GPU) $(PKG_VNC) $(PKG_RECORD)) -lm
 $(TESTS): $(B)/%: $(B)/%.o $(ARCHIVES)
 	$(CC) $(LDFLAGS) -o $@ $< $(ALL_LIBS)
 $(LAB_TOOLS) $(BENCH_PROGS): $(B)/%: $(B)/%.o $(ARCHIVES)
@@ -201,7 +209,7 @@ bench-%: setup
 install: programs
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/coffer $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 755 $(B)/coffer $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
+	install -m 755 $(B)/coffer-vmm $(B)/coffer-import $(B)/coffer-fetch $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-record $(B)/coffer-agent $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 755 $(DESKTOP_PROGRAMS) $(DESTDIR)$(PREFIX)/libexec/coffer/
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 

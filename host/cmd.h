@@ -95,3 +95,4 @@ int cmd_fork(int argc, char **argv);
 int cmd_pack(int argc, char **argv);
 int cmd_pool(int argc, char **argv);
 int cmd_vnc(int argc, char **argv);
+int cmd_screen(int argc, char **argv);

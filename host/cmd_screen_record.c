@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * coffer screen ID record: starts coffer-record, which does the work in a jail, and waits for it. A signal that asks for an end is
+ * handed on, and the film is finished; so is one whose VM ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/cmd.h"
+#include "host/cmd_screen.h"
+#include "host/paths.h"
+#include "host/record/record.h"
+#include "host/signals.h"
+#include "host/sock.h"
+#include "lib/fd.h"
+#include "lib/util.h"
+
+enum { POLL_MS = 100 };
+
+static const char *format_of(const char *path)
+{
+	const char *dot = path ? strrchr(path, '.') : NULL;
+
+	return dot && strcasecmp(dot, ".mkv") == 0 ? "mkv" : dot && strcasecmp(dot, ".gif") == 0 ? "gif" : NULL;
+}
+
+static int start(const char *program, char *const argv[], int display, int out)
+{
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid < 0 ? -errno : pid;
+	/* Out of the way first: either may be where the other has to go. */
+	int copy[2] = { fcntl(display, F_DUPFD, RECORD_OUT_FD + 1), fcntl(out, F_DUPFD, RECORD_OUT_FD + 1) };
+
+	if (copy[0] < 0 || copy[1] < 0 || dup2(copy[0], RECORD_DISPLAY_FD) < 0 || dup2(copy[1], RECORD_OUT_FD) < 0)
+		_exit(CMD_EXIT_FAILED);
+	signals_reset();
+	execv(program, argv);
+	_exit(CMD_EXIT_FAILED);
+}
+
+static int wait_for(pid_t pid, int signal_fd)
+{
+	int status = 0, r;
+
+	while ((r = waitpid(pid, &status, WNOHANG)) == 0) {
+		struct pollfd p = { .fd = signal_fd, .events = POLLIN };
+		int signal;
+
+		poll(&p, 1, POLL_MS);
+		while ((signal = signals_next(signal_fd)) > 0)
+			if (signals_is_end(signal))
+				kill(pid, SIGTERM);
+	}
+	if (r < 0)
+		return cmd_failf("screen: wait for coffer-record: %s", strerror(errno));
+	if (WIFSIGNALED(status))
+		return cmd_failf("screen: coffer-record was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	return WEXITSTATUS(status) == 0 ? 0 : CMD_EXIT_FAILED; /* it said why */
+}
+
+int cmd_screen_record(struct vm_handle *vm, const struct screen_options *o)
+{
+	char program[PATH_MAX], number[3][24];
+	const char *format = format_of(o->output);
+	_cleanup_close_ int display = -1, out = -1;
+	struct err err = ERR_INIT;
+	sigset_t old;
+	int r, signal_fd;
+	pid_t pid;
+
+	if (!format)
+		return cmd_failf("screen: record needs -o FILE.mkv or -o FILE.gif");
+	if (o->lossless && strcmp(format, "gif") == 0)
+		return cmd_failf("screen: --lossless is for .mkv: a gif has at most 256 colours");
+	r = paths_program("coffer-record", "COFFER_RECORD", program, sizeof(program), &err);
+	if (r < 0)
+		return cmd_fail(&err);
+	display = sock_connect_at(vm->dir.fd, DISPLAY_SOCKET, SOCK_SEQPACKET, &err);
+	if (display == -ENOENT || display == -ECONNREFUSED)
+		return cmd_failf("screen: this VM has no display: run it with --display WIDTHxHEIGHT");
+	if (display < 0)
+		return cmd_fail(&err);
+	out = open(o->output, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (out < 0)
+		return cmd_failf("screen: '%.200s': %s", o->output, strerror(errno));
+	snprintf(number[0], sizeof(number[0]), "%llu", (unsigned long long)(o->seconds * 1000));
+	snprintf(number[1], sizeof(number[1]), "%llu", (unsigned long long)(o->fps ? o->fps : strcmp(format, "gif") == 0 ? 15 : 30));
+	snprintf(number[2], sizeof(number[2]), "%llu", (unsigned long long)o->screen);
+	char *argv[] = { program, (char *)(uintptr_t)format, number[0], number[1], number[2], (char *)(o->lossless ? "1" : "0"), NULL };
+
+	signal_fd = signals_open(&old, &err);
+	if (signal_fd < 0)
+		return cmd_fail(&err);
+	pid = start(program, argv, display, out);
+	r = pid < 0 ? cmd_failf("screen: run %s: %s", program, strerror(-pid)) : wait_for(pid, signal_fd);
+	signals_close(signal_fd, &old);
+	return r;
+}
