@@ -203,8 +203,8 @@ static int make_tables(struct virtio_gpu *g, struct err *err)
 	h->pool.chunk = calloc(GPU_CHUNKS_MAX, sizeof(*h->pool.chunk));
 	if (!h->resources || !h->pool.chunk)
 		return err_errno(err, -ENOMEM, "tables");
-	for (uint16_t i = 0; i < GPU_RESOURCES_MAX; i++)
-		h->resources->order[i] = i;
+	for (uint32_t i = 0; i < GPU_RESOURCES_MAX; i++)
+		h->resources->order[i] = (uint16_t)i;
 	return 0;
 }
 
@@ -254,7 +254,6 @@ static void gpu_reset(struct device *d)
 
 static int gpu_check(struct device *d, struct err *err)
 {
-	static const struct virtio_gpu_scanout_state none;
 	const struct virtio_gpu *g = virtio_gpu_from(d);
 	int r = 0;
 
@@ -265,7 +264,7 @@ static int gpu_check(struct device *d, struct err *err)
 	for (uint32_t i = 0; i < DISPLAY_SCANOUTS_MAX && r == 0; i++) {
 		if (i < g->host.nscanouts)
 			r = gpu_scanout_check(&g->state.scanout[i], i, err);
-		else if (memcmp(&g->state.scanout[i], &none, sizeof(none)) != 0)
+		else if (!gpu_scanout_is_unused(&g->state.scanout[i]))
 			r = err_set(err, -EINVAL, "scanout %u is in use, this display has %u", i, g->host.nscanouts);
 	}
 	return r;

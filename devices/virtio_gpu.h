@@ -344,6 +344,8 @@ void gpu_scanouts_forget(struct virtio_gpu *g, const struct gpu_resource *r); /*
 void gpu_mode(struct virtio_gpu *g, uint32_t scanout, uint32_t width, uint32_t height); /* what the host wants; lock held */
 /* Is this decoded state possible, whatever the resource is? */
 int gpu_scanout_check(const struct virtio_gpu_scanout_state *s, uint32_t number, struct err *err);
+/* One that this display does not have: everything is 0. */
+bool gpu_scanout_is_unused(const struct virtio_gpu_scanout_state *s);
 /* With a resource that exists. */
 bool gpu_scanout_fits(const struct virtio_gpu_scanout_state *s, const struct gpu_resource *r);
 /* A place for what the scanout shows of a blob; false: no memory. */

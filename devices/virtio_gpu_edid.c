@@ -79,12 +79,14 @@ static void put_timing(uint8_t *p, const struct timing *t)
 
 static void put_text(uint8_t *p, uint8_t tag, const char *text)
 {
-	size_t n = strlen(text);
+	size_t i = 5;
 
 	p[3] = tag;
-	memset(p + 5, ' ', DESCRIPTOR - 5);
-	memcpy(p + 5, text, n);
-	p[5 + n] = '\n';
+	for (; *text; text++)
+		p[i++] = (uint8_t)*text;
+	p[i++] = '\n';
+	while (i < DESCRIPTOR)
+		p[i++] = ' ';
 }
 
 static void put_range(uint8_t *p)

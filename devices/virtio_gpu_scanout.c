@@ -326,16 +326,26 @@ enum gpu_type gpu_get_edid(struct gpu_call *c)
 	return VIRTIO_GPU_RESP_OK_EDID;
 }
 
+static bool has_place(const struct virtio_gpu_scanout_state *s)
+{
+	return s->x || s->y || s->width || s->height || s->format || s->frame_width || s->frame_height || s->stride || s->offset;
+}
+
+bool gpu_scanout_is_unused(const struct virtio_gpu_scanout_state *s)
+{
+	const struct virtio_gpu_cursor_state *c = &s->cursor;
+
+	return !s->resource && !has_place(s) && !s->mode_width && !s->mode_height && !c->visible && !c->x && !c->y && !c->hot_x && !c->hot_y;
+}
+
 int gpu_scanout_check(const struct virtio_gpu_scanout_state *s, uint32_t number, struct err *err)
 {
-	const struct virtio_gpu_scanout_state off = { .mode_width = s->mode_width, .mode_height = s->mode_height, .cursor = s->cursor };
-
 	if (!size_is_shown(s->mode_width, s->mode_height))
 		return err_set(err, -EINVAL, "scanout %u: a mode of %ux%u is impossible", number, s->mode_width, s->mode_height);
 	if (s->cursor.visible > 1 || s->cursor.hot_x >= DISPLAY_CURSOR_SIZE || s->cursor.hot_y >= DISPLAY_CURSOR_SIZE)
 		return err_set(err, -EINVAL, "scanout %u: a cursor with its hot spot at %u,%u is impossible", number, s->cursor.hot_x,
 			       s->cursor.hot_y);
-	if (s->resource == 0 && memcmp(s, &off, sizeof(off)) != 0)
+	if (s->resource == 0 && has_place(s))
 		return err_set(err, -EINVAL, "scanout %u shows nothing, but has a size", number);
 	if (s->resource && !(s->format ? frame_is_sound(s) : size_is_shown(s->width, s->height) && !s->frame_width && !s->frame_height &&
 									   !s->stride && !s->offset))
