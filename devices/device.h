@@ -70,6 +70,7 @@ struct device_ops {
 	/* DEVICE_PIO and DEVICE_MMIO only. Accept anything. */
 	void (*read)(struct device *dev, uint64_t offset, void *data, uint32_t len);
 	void (*write)(struct device *dev, uint64_t offset, const void *data, uint32_t len);
+	int (*savable)(const struct device *dev, struct err *err); /* may be NULL: always. Is there anything that no snapshot can hold? Then -EBUSY */
 	int (*quiesce)(struct device *dev);  /* drain requests in flight; after it nothing touches guest memory */
 	void (*resume)(struct device *dev);
 	/* After a decode: is this state one the device could have been in? Hostile input. */

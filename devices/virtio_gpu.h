@@ -9,9 +9,12 @@
  *   virtio_gpu_cursor.c   cursors
  *   virtio_gpu_edid.c     what a monitor of that size says about itself
  *   virtio_gpu_state.c    the part of the saved state that has no fixed size
+ *   virtio_gpu_3d.c       the commands of 3D, as requests to the process that renders
+ *   virtio_gpu_render.c   what that process has been asked, its answers, and the commands that wait for them
  */
 #pragma once
 #include "devices/backend/display.h"
+#include "devices/backend/gpu_worker.h"
 #include "devices/virtio.h"
 
 enum {
@@ -23,6 +26,11 @@ enum {
 	GPU_PIXEL = 4,                 /* bytes, in every format */
 	GPU_CURSOR_BYTES = DISPLAY_CURSOR_SIZE * DISPLAY_CURSOR_SIZE * GPU_PIXEL,
 	GPU_EDID_MAX = 256,
+};
+enum {
+	GPU_QUERY_MAX = 64,            /* bytes of a buffer that holds the result of a query */
+	GPU_STREAM_BYTES = 8 << 20,    /* for command streams on their way */
+	GPU_DRAIN_MS = 10000,          /* the renderer may take before a pause; then it is given up */
 };
 #define GPU_BLOB_MAX (1ull << 32) /* bytes of a blob */
 
@@ -51,6 +59,14 @@ enum gpu_type {
 	VIRTIO_GPU_CMD_RESOURCE_ASSIGN_UUID,
 	VIRTIO_GPU_CMD_RESOURCE_CREATE_BLOB,
 	VIRTIO_GPU_CMD_SET_SCANOUT_BLOB,
+	VIRTIO_GPU_CMD_CTX_CREATE = 0x0200,
+	VIRTIO_GPU_CMD_CTX_DESTROY,
+	VIRTIO_GPU_CMD_CTX_ATTACH_RESOURCE,
+	VIRTIO_GPU_CMD_CTX_DETACH_RESOURCE,
+	VIRTIO_GPU_CMD_RESOURCE_CREATE_3D,
+	VIRTIO_GPU_CMD_TRANSFER_TO_HOST_3D,
+	VIRTIO_GPU_CMD_TRANSFER_FROM_HOST_3D,
+	VIRTIO_GPU_CMD_SUBMIT_3D,
 	VIRTIO_GPU_CMD_UPDATE_CURSOR = 0x0300,
 	VIRTIO_GPU_CMD_MOVE_CURSOR,
 
@@ -66,6 +82,10 @@ enum gpu_type {
 	VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID,
 	VIRTIO_GPU_RESP_ERR_INVALID_CONTEXT_ID,
 	VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER,
+
+	/* Never on the wire: the answer comes when the process that renders has said its own; there is no room yet. */
+	GPU_LATER = 0,
+	GPU_AGAIN = 1,
 };
 #define VIRTIO_GPU_FLAG_FENCE 1u
 #define VIRTIO_GPU_FLAG_INFO_RING_IDX 2u
@@ -146,6 +166,40 @@ struct gpu_get_edid {
 	le32 scanout, padding;
 };
 
+struct gpu_ctx_create {
+	struct gpu_header h;
+	le32 nlen, context_init;
+	char debug_name[64];
+};
+
+struct gpu_create_3d {
+	struct gpu_header h;
+	le32 resource_id, target, format, bind, width, height, depth, array_size, last_level, nr_samples, flags, padding;
+};
+
+struct gpu_transfer_3d {
+	struct gpu_header h;
+	le32 x, y, z, width, height, depth;
+	le64 offset;
+	le32 resource_id, level, stride, layer_stride;
+};
+
+struct gpu_submit_3d {
+	struct gpu_header h;
+	le32 size, padding;
+	/* the command stream follows */
+};
+
+struct gpu_get_capset_info {
+	struct gpu_header h;
+	le32 index, padding;
+};
+
+struct gpu_get_capset {
+	struct gpu_header h;
+	le32 id, version;
+};
+
 struct gpu_cursor_command { /* update and move */
 	struct gpu_header h;
 	le32 scanout_id, x, y, pos_padding;
@@ -167,13 +221,24 @@ struct gpu_edid_response {
 	uint8_t edid[1024];
 };
 
+struct gpu_capset_info_response {
+	struct gpu_header h;
+	le32 id, max_version, max_size, padding;
+};
+
+struct gpu_capset_response {
+	struct gpu_header h;
+	uint8_t data[GPU_CAPSET_SIZE_MAX];
+};
+
 struct gpu_config {
 	le32 events_read, events_clear, num_scanouts, num_capsets;
 };
 
 _Static_assert(sizeof(struct gpu_header) == 24 && sizeof(struct gpu_display_info) == 408 && sizeof(struct gpu_edid_response) == 1056 &&
 		       sizeof(struct gpu_create_blob) == 56 && sizeof(struct gpu_set_scanout_blob) == 96 && sizeof(struct gpu_transfer) == 56 &&
-		       sizeof(struct gpu_cursor_command) == 56,
+		       sizeof(struct gpu_cursor_command) == 56 && sizeof(struct gpu_ctx_create) == 96 && sizeof(struct gpu_create_3d) == 72 &&
+		       sizeof(struct gpu_transfer_3d) == 72,
 	       "virtio 1.2, 5.7.6");
 
 #define VIRTIO_GPU_CURSOR_STATE(F, A, S, V)                        \
@@ -247,12 +312,70 @@ struct gpu_resource {
 	struct gpu_backing backing;
 	uint64_t pixels;   /* offset in the display's memory, st.height lines without anything between; not of a blob */
 	uint32_t from, to; /* lines outside were never written and are zero */
+	struct gpu_resource_3d {
+		bool is;           /* its pixels are the renderer's; st is what it was made with, and never saved */
+		bool going;        /* unref'ed: waits for the renderer */
+		uint32_t target, bind;
+		uint64_t copy, copy_size; /* in the display's memory: what the renderer sees of the backing; size 0: there is none */
+		uint8_t seen[GPU_QUERY_MAX]; /* of a query's result: what the guest has there as far as we know */
+	} three_d;
 };
 
 struct gpu_resources {
 	struct gpu_resource slot[GPU_RESOURCES_MAX];
 	uint16_t order[GPU_RESOURCES_MAX]; /* the slots, sorted by id; behind the first n the free ones */
 	uint32_t n;
+};
+
+/* What is answered to one command. */
+union gpu_answer {
+	struct gpu_header h;
+	struct gpu_display_info info;
+	struct gpu_edid_response edid;
+	struct gpu_capset_info_response capset_info;
+	struct gpu_capset_response capset;
+};
+
+/* A command of the control queue that has not been answered. They are answered in the order they came: fences rely on it. */
+struct gpu_pending {
+	struct vq_chain chain;
+	struct gpu_header in;
+	union gpu_answer out;
+	size_t out_len; /* of a capability set: bytes */
+	enum gpu_type answer;
+	bool ready;
+	bool fence;   /* the renderer was asked to say when it is through */
+	uint32_t seq; /* of the last request for it */
+};
+
+enum gpu_sent_kind {
+	GPU_SENT_PLAIN, GPU_SENT_CTX_CREATE, GPU_SENT_CTX_DESTROY, GPU_SENT_CREATE, GPU_SENT_UNREF, GPU_SENT_DETACH, GPU_SENT_FROM,
+	GPU_SENT_PICTURE, GPU_SENT_CURSOR, GPU_SENT_STREAM,
+};
+
+/* A request to the renderer without its answer. */
+struct gpu_sent {
+	enum gpu_sent_kind kind;
+	bool dead;        /* the device was reset since */
+	uint32_t pending; /* whose it is: number, GPU_NOBODY */
+	uint32_t resource, scanout;
+	struct display_rect rect;
+	uint64_t offset, size; /* FROM: of the backing; STREAM: bytes of the streams' memory */
+};
+enum { GPU_NOBODY = 0xffffffffu };
+
+/* 3D: virtio_gpu_render.c. */
+struct gpu_render {
+	struct gpu_worker worker;
+	struct gpu_sent sent[GPU_INFLIGHT_MAX]; /* by seq */
+	uint64_t stream;            /* in the display's memory */
+	uint32_t stream_at, stream_used; /* a ring: the next byte, bytes in use */
+	uint32_t last_fence;
+	uint32_t nresources, nqueries; /* alive as far as the guest knows */
+	uint32_t ncontexts;            /* made and not destroyed */
+	bool reset_wanted;          /* the renderer still has what was before the driver's reset */
+	bool waiting;               /* the control queue waits for room */
+	struct log_limit limit;
 };
 
 struct virtio_gpu {
@@ -270,7 +393,10 @@ struct virtio_gpu {
 			uint64_t offset, size; /* size 0: there is none */
 		} shadow[DISPLAY_SCANOUTS_MAX]; /* what a scanout that shows a blob shows */
 		uint64_t copied; /* bytes, since the queue was looked at */
-		struct vq_chain chain;
+		struct vq_chain cursor_chain;
+		struct gpu_pending *pending; /* owned; a ring */
+		uint32_t pending_max, pending_first, pending_n;
+		struct gpu_render *render;   /* owned; NULL: 2D only */
 	} host;
 };
 
@@ -284,6 +410,8 @@ extern const struct state_schema virtio_gpu_schema;
 struct gpu_call {
 	struct virtio_gpu *gpu;
 	struct virtio_queue *q;
+	const struct vq_chain *chain;
+	uint32_t number; /* of its struct gpu_pending */
 	union {
 		struct gpu_header h;
 		struct gpu_create_2d create_2d;
@@ -296,12 +424,15 @@ struct gpu_call {
 		struct gpu_set_scanout_blob set_scanout_blob;
 		struct gpu_get_edid get_edid;
 		struct gpu_cursor_command cursor;
+		struct gpu_ctx_create ctx_create;
+		struct gpu_create_3d create_3d;
+		struct gpu_transfer_3d transfer_3d;
+		struct gpu_submit_3d submit_3d;
+		struct gpu_get_capset_info capset_info;
+		struct gpu_get_capset capset;
 	} in; /* a copy; as much as the command's table entry says */
-	union {
-		struct gpu_header h;
-		struct gpu_display_info info;
-		struct gpu_edid_response edid;
-	} out; /* zeroed; the header is filled in by the caller */
+	union gpu_answer out; /* zeroed; the header is filled in by the caller */
+	size_t out_len;       /* of a capability set: bytes */
 };
 
 /* Each serves one command and says what the response is. */
@@ -310,6 +441,40 @@ gpu_command_fn gpu_get_display_info, gpu_get_edid, gpu_set_scanout, gpu_set_scan
 gpu_command_fn gpu_resource_create_2d, gpu_resource_create_blob, gpu_resource_unref, gpu_attach_backing, gpu_detach_backing,
 	gpu_transfer_to_host_2d;
 gpu_command_fn gpu_update_cursor, gpu_move_cursor;
+gpu_command_fn gpu_get_capset_info, gpu_get_capset, gpu_ctx_create, gpu_ctx_destroy, gpu_ctx_attach, gpu_ctx_detach, gpu_create_3d,
+	gpu_transfer_to_host_3d, gpu_transfer_from_host_3d, gpu_submit_3d;
+/* What commands of 2D mean for a resource of 3D. */
+enum gpu_type gpu_3d_unref(struct gpu_call *c, struct gpu_resource *r);
+enum gpu_type gpu_3d_attached(struct gpu_call *c, struct gpu_resource *r); /* its backing has just been read */
+enum gpu_type gpu_3d_detach(struct gpu_call *c, struct gpu_resource *r);
+enum gpu_type gpu_3d_flush(struct gpu_call *c, const struct gpu_resource *r, const struct display_rect *rect);
+enum gpu_type gpu_3d_cursor(struct virtio_gpu *g, const struct gpu_resource *r, uint32_t scanout); /* its image will come */
+void gpu_3d_removed(struct virtio_gpu *g, struct gpu_resource *r);
+bool gpu_is_query(const struct gpu_resource *r); /* does the renderer write results of queries there? */
+
+/* The process that renders. */
+int gpu_render_open(struct virtio_gpu *g, int sock, uint32_t memory_mib, struct err *err);
+void gpu_render_close(struct virtio_gpu *g); /* accepts one without */
+/* Before a command is served: is there room for all it may ask, and does the renderer know of the last reset? */
+bool gpu_render_room(struct virtio_gpu *g);
+/* Ask it. 0, or -EPIPE when it is gone. Room there is. */
+int gpu_render_send(struct virtio_gpu *g, struct gpu_request *q, const struct gpu_sent *what);
+/* The same for a command, whose answer is that of the request: GPU_LATER, or ERR_UNSPEC when it is gone. */
+enum gpu_type gpu_render_ask(struct gpu_call *c, struct gpu_request *q, const struct gpu_sent *what);
+/* `size` bytes for a command stream: the offset in the display's memory, or -EAGAIN. `*ret_used` is what gpu_sent.size has to be. */
+int64_t gpu_render_stream(struct virtio_gpu *g, uint32_t size, uint32_t *ret_used);
+void gpu_render_reset(struct virtio_gpu *g); /* the driver's: any thread */
+void gpu_render_main(struct virtio_gpu *g);  /* main, after it */
+int gpu_render_quiesce(struct virtio_gpu *g);
+/* Why the state cannot be saved now: 0, or -EBUSY with a text. */
+int gpu_render_savable(const struct virtio_gpu *g, struct err *err);
+/* Bytes of what the guest has behind a resource, to the renderer's copy or back. */
+void gpu_copy_in(struct virtio_gpu *g, struct gpu_resource *r, uint64_t offset, uint64_t len);
+void gpu_copy_out(struct virtio_gpu *g, struct gpu_resource *r, uint64_t offset, uint64_t len);
+
+/* Commands that wait (virtio_gpu.c). */
+void gpu_pending_ready(struct virtio_gpu *g, uint32_t number, enum gpu_type answer);
+void gpu_pending_flush(struct virtio_gpu *g); /* answer what is ready at the head */
 
 /* Resources. */
 struct gpu_resource *gpu_find(const struct virtio_gpu *g, uint32_t id); /* NULL: there is none */
@@ -317,7 +482,7 @@ struct gpu_resource *gpu_find(const struct virtio_gpu *g, uint32_t id); /* NULL:
 struct gpu_resource *gpu_resource_add(struct virtio_gpu *g, uint32_t id);
 void gpu_resource_remove(struct virtio_gpu *g, struct gpu_resource *r);
 void gpu_resources_clear(struct virtio_gpu *g);
-static inline bool gpu_is_blob(const struct gpu_resource *r) { return r->st.format == 0; }
+static inline bool gpu_is_blob(const struct gpu_resource *r) { return r->st.format == 0 && !r->three_d.is; }
 static inline uint32_t gpu_stride(const struct gpu_resource *r) { return r->st.width * GPU_PIXEL; }
 /* Not of a blob: whole pages, and what of them are pixels. */
 static inline uint64_t gpu_pixel_bytes(const struct gpu_resource *r) { return (uint64_t)gpu_stride(r) * r->st.height; }
@@ -325,6 +490,8 @@ bool gpu_format_is_known(uint32_t format);
 /* Does the rectangle lie in width x height? */
 bool gpu_rect_fits(const struct display_rect *r, uint32_t width, uint32_t height);
 struct display_rect gpu_rect(const struct gpu_rect_wire *r);
+/* The common part of two rectangles, relative to b. False: there is none. */
+bool gpu_intersect(const struct display_rect *a, const struct display_rect *b, struct display_rect *ret);
 
 /* Backing. */
 int gpu_backing_add(struct virtio_gpu *g, struct gpu_backing *b, uint64_t gpa, uint32_t len); /* -EFAULT, -ENOSPC */
@@ -333,6 +500,8 @@ void gpu_backing_clear(struct virtio_gpu *g, struct gpu_backing *b);
  * `line`) further, to dst in steps of dst_stride. All of it must lie in the backing: else -ERANGE. */
 int gpu_backing_read(struct virtio_gpu *g, const struct gpu_backing *b, uint64_t offset, uint64_t stride, uint8_t *dst, uint64_t dst_stride,
 		     uint64_t line, uint32_t lines);
+/* The other way, `len` bytes: marks guest memory as written. */
+int gpu_backing_write(struct virtio_gpu *g, const struct gpu_backing *b, uint64_t offset, const uint8_t *src, uint64_t len);
 /* The entries in order: fn for each run of them, until it does not return 0. */
 int gpu_backing_each(const struct virtio_gpu *g, const struct gpu_backing *b, int (*fn)(void *arg, const struct gpu_entry *e, uint32_t n),
 		     void *arg);

@@ -177,3 +177,24 @@ int gpu_backing_read(struct virtio_gpu *g, const struct gpu_backing *b, uint64_t
 	}
 	return 0;
 }
+
+int gpu_backing_write(struct virtio_gpu *g, const struct gpu_backing *b, uint64_t offset, const uint8_t *src, uint64_t len)
+{
+	struct place at = { .pool = &g->host.pool, .c = chunk_at(&g->host.pool, b->first) };
+
+	if (len > b->bytes || offset > b->bytes - len)
+		return -ERANGE;
+	g->host.copied += len;
+	forward(&at, offset);
+	while (len) {
+		const struct gpu_entry *e = at.c ? &at.c->entry[at.i] : NULL;
+		uint64_t n = e ? MIN(e->len - at.off, len) : 0;
+
+		if (!e || mem_write(&g->vd.dev.vm->mem, GPA(e->gpa + at.off), src, n) < 0)
+			return -EFAULT;
+		forward(&at, n);
+		src += n;
+		len -= n;
+	}
+	return 0;
+}

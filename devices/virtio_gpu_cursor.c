@@ -68,6 +68,9 @@ static enum gpu_type take_image(struct virtio_gpu *g, uint32_t scanout, uint32_t
 			return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
 		return VIRTIO_GPU_RESP_OK_NODATA;
 	}
+	if (r->three_d.is)
+		return gpu_3d_cursor(g, r, scanout);
+
 	const uint8_t *src = display_bytes(g->host.display, r->pixels, GPU_CURSOR_BYTES);
 
 	if (!src || r->st.width != DISPLAY_CURSOR_SIZE || r->st.height != DISPLAY_CURSOR_SIZE)

@@ -92,7 +92,9 @@ void gpu_resource_remove(struct virtio_gpu *g, struct gpu_resource *r)
 
 	gpu_scanouts_forget(g, r);
 	gpu_backing_clear(g, &r->backing);
-	if (!gpu_is_blob(r))
+	if (r->three_d.is)
+		gpu_3d_removed(g, r);
+	else if (!gpu_is_blob(r))
 		display_free(g->host.display, r->pixels);
 	t->n--;
 	memmove(&t->order[i], &t->order[i + 1], (t->n - i) * sizeof(t->order[0]));
@@ -141,7 +143,7 @@ enum gpu_type gpu_resource_create_2d(struct gpu_call *c)
 static enum gpu_type read_entries(struct gpu_call *c, struct gpu_backing *b, size_t fixed, uint32_t n)
 {
 	struct gpu_entry_wire e[ENTRIES_AT_ONCE];
-	const struct vq_chain *chain = &c->gpu->host.chain;
+	const struct vq_chain *chain = c->chain;
 	int r = 0;
 
 	if (n > GPU_ENTRIES_MAX)
@@ -191,6 +193,8 @@ enum gpu_type gpu_resource_unref(struct gpu_call *c)
 
 	if (!r)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
+	if (r->three_d.is)
+		return gpu_3d_unref(c, r);
 	gpu_resource_remove(c->gpu, r);
 	return VIRTIO_GPU_RESP_OK_NODATA;
 }
@@ -207,7 +211,7 @@ enum gpu_type gpu_attach_backing(struct gpu_call *c)
 	answer = read_entries(c, &r->backing, sizeof(c->in.attach), le32_get(c->in.attach.nr_entries));
 	if (answer == VIRTIO_GPU_RESP_OK_NODATA && r->backing.nentries == 0)
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-	return answer;
+	return answer == VIRTIO_GPU_RESP_OK_NODATA && r->three_d.is ? gpu_3d_attached(c, r) : answer;
 }
 
 enum gpu_type gpu_detach_backing(struct gpu_call *c)
@@ -218,6 +222,8 @@ enum gpu_type gpu_detach_backing(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	if (r->backing.nentries == 0)
 		return VIRTIO_GPU_RESP_ERR_UNSPEC;
+	if (r->three_d.is)
+		return gpu_3d_detach(c, r);
 	gpu_backing_clear(c->gpu, &r->backing);
 	return VIRTIO_GPU_RESP_OK_NODATA;
 }
@@ -230,7 +236,7 @@ enum gpu_type gpu_transfer_to_host_2d(struct gpu_call *c)
 	uint64_t at, line;
 	uint8_t *dst;
 
-	if (!r)
+	if (!r || r->three_d.is)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	/* A blob's memory is where it is shown from; drivers that transfer all the same mean no harm. */
 	if (gpu_is_blob(r))

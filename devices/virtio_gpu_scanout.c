@@ -21,13 +21,19 @@ static bool is_blob_shown(const struct virtio_gpu_scanout_state *s)
 	return s->resource && s->format;
 }
 
+static bool is_3d_shown(const struct virtio_gpu *g, const struct virtio_gpu_scanout_state *s)
+{
+	const struct gpu_resource *r = s->resource ? gpu_find(g, s->resource) : NULL;
+
+	return r && r->three_d.is;
+}
+
 static struct display_rect shown(const struct virtio_gpu_scanout_state *s)
 {
 	return (struct display_rect){ s->x, s->y, s->width, s->height };
 }
 
-/* The common part of two rectangles, relative to b. False: there is none. */
-static bool intersect(const struct display_rect *a, const struct display_rect *b, struct display_rect *ret)
+bool gpu_intersect(const struct display_rect *a, const struct display_rect *b, struct display_rect *ret)
 {
 	uint64_t left = MAX(a->x, b->x), top = MAX(a->y, b->y);
 	uint64_t right = MIN((uint64_t)a->x + a->width, (uint64_t)b->x + b->width);
@@ -87,10 +93,10 @@ void gpu_scanout_show(struct virtio_gpu *g, uint32_t scanout)
 		display_scanout(g->host.display, scanout, NULL);
 		return;
 	}
-	if (is_blob_shown(s)) {
+	if (is_blob_shown(s) || r->three_d.is) {
 		surface.offset = g->host.shadow[scanout].offset;
 		surface.stride = s->width * GPU_PIXEL;
-		surface.format = s->format;
+		surface.format = r->three_d.is ? r->st.format : s->format;
 	} else {
 		surface.offset = r->pixels + (uint64_t)gpu_stride(r) * s->y + (uint64_t)s->x * GPU_PIXEL;
 		surface.stride = gpu_stride(r);
@@ -111,7 +117,7 @@ static void show(struct virtio_gpu *g, uint32_t scanout, const struct virtio_gpu
 	s->cursor = old.cursor;
 	gpu_scanout_show(g, scanout);
 	/* Nobody looks at it any more. */
-	if (!is_blob_shown(s))
+	if (!is_blob_shown(s) && !is_3d_shown(g, s))
 		shadow_drop(g, scanout);
 }
 
@@ -154,6 +160,18 @@ static bool size_is_shown(uint32_t width, uint32_t height)
 	return width >= DISPLAY_SIZE_MIN && width <= DISPLAY_SIZE_MAX && height >= DISPLAY_SIZE_MIN && height <= DISPLAY_SIZE_MAX;
 }
 
+/* For something else to be shown: the old one may be what makes room for the new one. False: nothing is shown now. */
+static bool shadow_resize(struct virtio_gpu *g, uint32_t scanout, uint64_t size)
+{
+	if (g->host.shadow[scanout].size == size)
+		return true;
+	gpu_scanout_hide(g, scanout);
+	if (gpu_shadow_make(g, scanout, size))
+		return true;
+	display_frame(g->host.display);
+	return false;
+}
+
 enum gpu_type gpu_set_scanout(struct gpu_call *c)
 {
 	struct virtio_gpu *g = c->gpu;
@@ -173,6 +191,14 @@ enum gpu_type gpu_set_scanout(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	if (!size_is_shown(rect.width, rect.height) || !gpu_rect_fits(&rect, r->st.width, r->st.height))
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
+	if (r->three_d.is) {
+		uint64_t bytes = (uint64_t)rect.width * rect.height * GPU_PIXEL;
+
+		if (!gpu_format_is_known(r->st.format) || r->three_d.going)
+			return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
+		if (!shadow_resize(g, scanout, bytes))
+			return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
+	}
 	show(g, scanout, &(struct virtio_gpu_scanout_state){ .resource = id, .x = rect.x, .y = rect.y, .width = rect.width, .height = rect.height });
 	display_frame(g->host.display);
 	return VIRTIO_GPU_RESP_OK_NODATA;
@@ -233,14 +259,8 @@ enum gpu_type gpu_set_scanout_blob(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	if (!frame_is_sound(&next) || !gpu_scanout_fits(&next, r))
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
-	if (g->host.shadow[scanout].size != gpu_shadow_bytes(&next)) {
-		/* The old one may be what makes room for the new one. */
-		gpu_scanout_hide(g, scanout);
-		if (!gpu_shadow_make(g, scanout, gpu_shadow_bytes(&next))) {
-			display_frame(g->host.display);
-			return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
-		}
-	}
+	if (!shadow_resize(g, scanout, gpu_shadow_bytes(&next)))
+		return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
 	if (shadow_draw(g, scanout, &next, r, &whole) < 0) {
 		gpu_scanout_hide(g, scanout);
 		shadow_drop(g, scanout);
@@ -264,11 +284,13 @@ enum gpu_type gpu_flush(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	if (!gpu_is_blob(r) && !gpu_rect_fits(&rect, r->st.width, r->st.height))
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
+	if (r->three_d.is)
+		return gpu_3d_flush(c, r, &rect);
 	for (uint32_t i = 0; i < g->host.nscanouts; i++) {
 		const struct virtio_gpu_scanout_state *s = &g->state.scanout[i];
 		struct display_rect there = shown(s);
 
-		if (s->resource != id || !intersect(&rect, &there, &part))
+		if (s->resource != id || !gpu_intersect(&rect, &there, &part))
 			continue;
 		/* A blob whose backing was taken away keeps the picture it had. */
 		if (gpu_is_blob(r) && shadow_draw(g, i, s, r, &part) < 0)

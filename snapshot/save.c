@@ -98,13 +98,31 @@ size_t machine_state_max(const struct machine *m)
 	return n;
 }
 
+int machine_savable(struct machine *m, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < m->ndevices && r == 0; i++) {
+		struct device *d = m->device[i];
+
+		if (!d->ops->savable)
+			continue;
+		device_lock(d);
+		r = d->ops->savable(d, err);
+		device_unlock(d);
+	}
+	return r;
+}
+
 int machine_save(struct machine *m, struct state_file_writer *ret, struct err *err)
 {
 	struct vm *vm = m->vm;
 	size_t kvm = vm->vm_fd < 0 ? 0 : arch_vm_state_bound(vm->kvm_fd, vm->vm_fd, vm->nvcpus);
 	size_t size = state_encoded_size(&machine_shape_schema) + kvm;
-	int r;
+	int r = machine_savable(m, err);
 
+	if (r < 0)
+		return r;
 	for (size_t i = 0; i < m->ndevices; i++)
 		size += DEVICE_PLACE_SIZE + device_saved_size(m->device[i]);
 	r = state_file_begin(ret, size, (uint32_t)m->ndevices + 2, err);

@@ -412,6 +412,10 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 		begin_phase(s, SNAPSHOT_PRECOPY, precopy);
 		return 1;
 	}
+	/* Again at the cut; here before anything has been copied. */
+	r = machine_savable(s->machine, err);
+	if (r < 0)
+		return r;
 	if (getrandom(t->id.b, sizeof(t->id.b), 0) != sizeof(t->id.b))
 		return err_errno(err, -EIO, "getrandom");
 	if (t->flags & CONTROL_SNAPSHOT_DIFF)

@@ -147,8 +147,12 @@ static void on_readable(struct loop_fd *watch, uint32_t events)
 	struct gpu_worker *w = container_of(watch, struct gpu_worker, watch);
 
 	(void)events;
+	if (w->ops->turn)
+		w->ops->turn(w->opaque, true);
 	for (int i = 0; i < GPU_INFLIGHT_MAX && take_one(w) > 0; i++)
 		;
+	if (w->ops->turn)
+		w->ops->turn(w->opaque, false);
 }
 
 int gpu_worker_attach(struct gpu_worker *w, struct loop *loop, struct err *err)

@@ -21,8 +21,9 @@
 
 struct gpu_worker;
 
-/* Main thread, no locks. */
+/* Main thread. */
 struct gpu_worker_ops {
+	void (*turn)(void *opaque, bool begins);    /* around the following when the loop calls; may be NULL */
 	void (*done)(void *opaque, uint32_t seq, int status);
 	void (*fenced)(void *opaque, uint32_t seq); /* all fences up to seq have passed */
 	void (*room)(void *opaque);                 /* after a gpu_worker_send that said -EAGAIN */

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <virgl/virglrenderer.h>
 
 #include "lib/util.h"
 
@@ -92,8 +91,6 @@ static void say_nothing(const char *fmt, va_list ap)
 	(void)ap;
 }
 
-static struct virgl_renderer_callbacks callbacks = { .version = 2, .write_fence = on_fence, .get_drm_fd = on_drm_fd };
-
 static void read_capsets(struct gpu_ready *ret)
 {
 	uint32_t n = 0;
@@ -119,7 +116,8 @@ int renderer_open(struct renderer *r, int render_node, struct gpu_ready *ret, st
 
 	r->render_node = render_node;
 	virgl_set_debug_callback(say_nothing);
-	n = virgl_renderer_init(r, flags, &callbacks);
+	r->callbacks = (struct virgl_renderer_callbacks){ .version = 2, .write_fence = on_fence, .get_drm_fd = on_drm_fd };
+	n = virgl_renderer_init(r, flags, &r->callbacks);
 	if (n != 0)
 		return err_set(err, -ENODEV, "virglrenderer does not start (%d): EGL or a driver of Mesa is missing (libegl1, libgl1-mesa-dri)",
 			       n);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
+#include <virgl/virglrenderer.h>
 
 #include "lib/err.h"
 #include "lib/gpu_proto.h"
@@ -36,6 +37,7 @@ struct renderer {
 	uint32_t retired; /* seq of the newest fence that has passed */
 	bool retired_any;
 	bool open;
+	struct virgl_renderer_callbacks callbacks; /* virglrenderer keeps a pointer to them */
 };
 
 /* Start virglrenderer; fills capsets and text of *ret. memory and limit are set before the first request. */

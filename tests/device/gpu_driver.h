@@ -26,7 +26,7 @@ struct gpu_test {
 	struct virtio_gpu *gpu;
 	struct driver d;
 	uint64_t in, out; /* where commands and answers are put */
-	uint8_t answer[sizeof(struct gpu_edid_response)];
+	uint8_t answer[sizeof(union gpu_answer)];
 	uint32_t used;    /* bytes of it */
 };
 

@@ -62,7 +62,7 @@ static void on_died(void *opaque, const char *why)
 	snprintf(f->died, sizeof(f->died), "%s", why);
 }
 
-static const struct gpu_worker_ops ops = { on_done, on_fenced, on_room, on_died };
+static const struct gpu_worker_ops ops = { .done = on_done, .fenced = on_fenced, .room = on_room, .died = on_died };
 
 static void make_memory(struct fixture *f)
 {
