@@ -258,6 +258,7 @@ static int start_client(struct viewer *v, int stream)
 		return -EPROTO;
 	}
 	(void)ignored;
+	v->client->viewOnly = v->view_only;
 	close(pair[1]);
 	return fd_set_nonblock(pair[0], 1);
 }
@@ -281,7 +282,8 @@ static int serve(struct viewer *v)
 	for (;;) {
 		struct pollfd p[3] = { { .fd = v->client->sock, .events = POLLIN },
 				       { .fd = v->view.fd, .events = POLLIN },
-				       { .fd = v->control, .events = POLLIN } };
+				       /* Texts have to wait until the viewer has been greeted. */
+				       { .fd = v->control, .events = v->client->state == RFB_NORMAL ? POLLIN : 0 } };
 		int r = update(v);
 
 		if (r < 0)
