@@ -332,6 +332,25 @@ int blob_cache_readers(const struct blob_cache *c, const char *sha256, int *ret_
 	return open_held(c, name, O_RDONLY, ret_data, ret_chunks, err);
 }
 
+int blob_cache_open_whole(const char *sha256, uint64_t size, char *ret_path)
+{
+	char path[PATH_MAX], name[BLOB_CACHE_NAME + 1];
+	_cleanup_close_ int data = -1, chunks = -1;
+	struct blob_cache c = { .fd = -1 };
+	int r;
+
+	if (!name_of(sha256, name) || file_cache_dir("blobs", path, sizeof(path), NULL) < 0)
+		return -ENOENT;
+	c.fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	r = c.fd < 0 ? -ENOENT : open_held(&c, name, O_RDONLY, &data, &chunks, NULL);
+	blob_cache_close(&c);
+	if (r < 0 || whole_size(chunks, data) != size)
+		return -ENOENT;
+	if (ret_path != NULL && snprintf(ret_path, PATH_MAX, "%.3900s/%s/data", path, name) >= PATH_MAX)
+		return -ENOENT;
+	return TAKE_FD(data);
+}
+
 /* ---- chunks ---- */
 
 uint64_t blob_chunk_size(const struct blob *b, uint32_t chunk)

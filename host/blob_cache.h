@@ -42,6 +42,9 @@ int blob_cache_get(const struct blob_cache *c, const char *sha256, uint64_t size
 int blob_adopt(int data_fd, int chunks_fd, uint64_t size, const char *name, struct blob *ret, struct err *err);
 /* Descriptors for one who only reads, which hold the blob as well. */
 int blob_cache_readers(const struct blob_cache *c, const char *sha256, int *ret_data, int *ret_chunks, struct err *err);
+/* The data of a blob of the user's cache, to read, when it is whole and verified; it keeps its contents for as long as it is open. ret_path
+ * (PATH_MAX bytes, or NULL): its name. -ENOENT when it is not so, or cannot be told. Makes no blob. */
+int blob_cache_open_whole(const char *sha256, uint64_t size, char *ret_path);
 void blob_close(struct blob *b); /* BLOB_NONE and zeroed ones too */
 
 static inline uint32_t blob_generation(const struct blob *b, uint32_t chunk)

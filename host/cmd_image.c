@@ -15,12 +15,18 @@
 
 /* ---- shared ---- */
 
+static void say(const char *line)
+{
+	cmd_failf("%s", line);
+}
+
 int cmd_image_watch_begin(struct cmd_image_watch *w, struct err *err)
 {
 	w->signals = signals_open(&w->old, err);
 	if (w->signals < 0)
 		return w->signals;
 	progress_init(&w->progress, cmd_progress_wanted() ? STDERR_FILENO : -1, w->signals);
+	w->progress.say = say;
 	return 0;
 }
 
@@ -104,6 +110,7 @@ static const struct verb verbs[] = {
 	{ "verify", "image verify", cmd_image_verify },
 	{ "export", "image export", cmd_image_export },
 	{ "pull", "image pull", cmd_image_pull },
+	{ "fetch", "image fetch", cmd_image_fetch },
 	{ "rm", "image rm", rm },
 	{ "prune", "image prune", cmd_image_prune },
 };
@@ -124,8 +131,9 @@ static const struct cmd_help image_help = {
 		 "image verify [NAME...] [--json]\n"
 		 "image export NAME -o FILE|- [--format FORMAT]\n"
 		 "image pull URL [OPTIONS]\n"
+		 "image fetch NAME...\n"
 		 "image rm NAME...\n"
-		 "image prune [--dry-run]",
+		 "image prune [--cache] [--dry-run]",
 	.summary = "build, look at and remove root disk images",
 	.text = "Images are in $XDG_DATA_HOME/coffer/images, else, as root, in\n"
 		"/var/lib/coffer/images, else in ~/.local/share/coffer/images.\n"

@@ -17,6 +17,7 @@ int cmd_image_diff(int argc, char **argv);
 int cmd_image_verify(int argc, char **argv);
 int cmd_image_export(int argc, char **argv);
 int cmd_image_pull(int argc, char **argv);
+int cmd_image_fetch(int argc, char **argv);
 int cmd_image_prune(int argc, char **argv);
 
 /* Resolve and lock an image (image_open): the descriptor, or -errno and *image is empty. */

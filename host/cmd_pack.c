@@ -46,9 +46,10 @@ static const struct cmd_help help = {
 		"the cut. Running programs and what is in memory (/run) do not become part of an image, and\n"
 		"the VM's machine-id neither.",
 	.options = options,
-	.examples = "coffer run --keep --name work -- apt-get install -y gcc\n"
-		    "coffer pack work --to with-gcc --message 'gcc'\n"
-		    "coffer run --image with-gcc -- gcc --version\n"
+	.examples = "coffer run --keep --name work -- true\n"
+		    "coffer cp hello.deb work:/root/ && coffer exec work -- dpkg -i /root/hello.deb\n"
+		    "coffer pack work --to with-hello --message hello\n"
+		    "coffer run --image with-hello -- hello\n"
 		    "coffer pack ready --to from-snapshot",
 };
 

@@ -111,14 +111,11 @@ void fetch_session_close(struct fetch_session *s)
 	s->pid = 0;
 }
 
-/* The reply, unless the user wants to end before. */
-static int receive(struct fetch_session *s, struct progress *p, json_t **ret, struct err *err)
+/* A packet, unless the user wants to end before. */
+static int receive_one(struct fetch_session *s, struct progress *p, char *buf, json_t **ret, struct err *err)
 {
-	_cleanup_free_ char *buf = malloc(REPLY_MAX);
 	ssize_t n;
 
-	if (buf == NULL)
-		return err_set(err, -ENOMEM, "no memory");
 	for (;;) {
 		struct pollfd f[] = { { .fd = s->sock, .events = POLLIN }, { .fd = p != NULL ? p->signals : -1, .events = POLLIN } };
 		int r;
@@ -134,6 +131,24 @@ static int receive(struct fetch_session *s, struct progress *p, json_t **ret, st
 	n = recv(s->sock, buf, REPLY_MAX, 0);
 	*ret = n > 0 ? json_loadb(buf, (size_t)n, 0, NULL) : NULL;
 	return *ret != NULL ? 0 : err_set(err, -EPIPE, "coffer-fetch has ended");
+}
+
+/* The reply. What comes before it is for whoever waits. */
+static int receive(struct fetch_session *s, struct progress *p, json_t **ret, struct err *err)
+{
+	_cleanup_free_ char *buf = malloc(REPLY_MAX);
+
+	if (buf == NULL)
+		return err_set(err, -ENOMEM, "no memory");
+	for (;;) {
+		int r = receive_one(s, p, buf, ret, err);
+		const char *waiting = r < 0 ? NULL : json_string_value(json_object_get(*ret, "waiting"));
+
+		if (waiting == NULL)
+			return r;
+		progress_say(p, waiting);
+		json_decref(*ret);
+	}
 }
 
 static int read_body(int fd, size_t n, char **ret_data, struct err *err)

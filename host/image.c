@@ -17,6 +17,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include "host/blob_cache.h"
 #include "host/file.h"
 #include "host/image_store.h"
 #include "host/json_get.h"
@@ -249,6 +250,17 @@ int image_open(const struct image *image, struct err *err)
 	return TAKE_FD(fd);
 }
 
+static int open_remote(const struct image *image, size_t k, char *ret_path, struct err *err)
+{
+	const struct image_layer *l = &image->layer[k];
+	int fd = blob_cache_open_whole(l->sha256, l->bytes, ret_path);
+
+	if (fd >= 0)
+		return fd;
+	return err_set(err, -EREMOTE, "image '%s': layer %zu is remote, and not all of it is here: 'coffer image fetch %s' fetches it",
+		       image->name, k + 1, image->name);
+}
+
 int image_layer_open(const struct image *image, size_t k, char *ret_path, struct err *err)
 {
 	const struct image_layer *l = &image->layer[k];
@@ -256,7 +268,7 @@ int image_layer_open(const struct image *image, size_t k, char *ret_path, struct
 	struct stat st;
 
 	if (l->file == NULL)
-		return err_set(err, -EREMOTE, "image '%s': layer %zu is remote, at %s", image->name, k + 1, l->url);
+		return open_remote(image, k, ret_path, err);
 	snprintf(path, sizeof(path), "%s/%s", image->path, l->file);
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 

@@ -79,7 +79,8 @@ void image_finish(struct image *image); /* NULL and zeroed ones too */
 int image_open(const struct image *image, struct err *err);
 
 /* The file of layer k of an image of the store, for reading; its size is what the manifest says. *ret_path (NULL: not
- * wanted, else PATH_MAX bytes) is where it is, for linking. -EREMOTE when it is remote. */
+ * wanted, else PATH_MAX bytes) is where it is, for linking. Of a remote layer it is the cache's, when all of it is there and verified;
+ * -EREMOTE when not. */
 int image_layer_open(const struct image *image, size_t k, char *ret_path, struct err *err);
 void image_layer_finish(struct image_layer *layer);
 

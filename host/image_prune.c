@@ -5,10 +5,15 @@
  *   BASE/builds/ID           when nobody holds its lock: a build or removal that was killed
  *   CACHE/overlay/ext4-v*    templates of empty disks that have no other name: VMs that use one have linked it
  *   CACHE/overlay/.new-*     of a process that was killed, when an hour old; in CACHE/debian NAME.tar.zst.XXXXXX
- *   CACHE/blobs/sha256-HEX   parts of remote layers, when no image has a layer with that digest and nobody holds a lock
  *
- * Everything in the cache can be made or fetched again, so the worst of a wrong guess is time. Should one image of the store be
- * unreadable, what it refers to is not known, and blobs stay.
+ * and only when that is asked for:
+ *
+ *   CACHE/blobs/sha256-HEX   parts of remote layers, when no image or snapshot of the store has a layer with that digest and nobody
+ *                            holds a lock
+ *
+ * Templates are made again by whoever wants one. A blob may be all that is left of a layer whose registry is gone, and images of other
+ * stores may need it, which are not known here: the bound of the cache is what limits blobs, and prune takes them when it is told to.
+ * Should one image or snapshot of the store be unreadable, what it refers to is not known, and blobs stay.
  */
 #include "host/image_prune.h"
 
@@ -25,6 +30,7 @@
 
 #include "host/blob_cache.h"
 #include "host/file.h"
+#include "host/snapshot_store.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -38,6 +44,9 @@ struct prune {
 	void *arg;
 	struct image_entry *list;
 	size_t n;
+	char (*taken)[IMAGE_SHA256_LEN + 1]; /* digests that images and snapshots name */
+	size_t ntaken;
+	bool unknown;                        /* what some image or snapshot needs */
 	int error;
 	struct err *err;
 };
@@ -152,16 +161,51 @@ static bool is_half_archive(const struct prune *p, int at, const char *name, con
 	return end != NULL && strlen(end) == strlen(".tar.zst.XXXXXX") && S_ISREG(st->st_mode) && is_old(st);
 }
 
-static bool is_referred_to(const struct prune *p, const char *sha256)
+static int take(struct prune *p, const char *sha256)
 {
-	for (size_t i = 0; i < p->n; i++) {
-		if (p->list[i].problem.code != 0)
-			return true;
-		for (size_t k = 0; k < p->list[i].image.nlayers; k++)
-			if (strncmp(p->list[i].image.layer[k].sha256, sha256, IMAGE_SHA256_LEN) == 0)
-				return true;
+	void *more = realloc(p->taken, (p->ntaken + 1) * sizeof(*p->taken));
+
+	if (more == NULL)
+		return -ENOMEM;
+	p->taken = more;
+	snprintf(p->taken[p->ntaken++], sizeof(*p->taken), "%s", sha256);
+	return 0;
+}
+
+static int take_snapshot(struct snapshot *s, const struct err *problem, void *arg)
+{
+	struct prune *p = arg;
+	int r = 0;
+
+	p->unknown |= problem != NULL;
+	for (size_t i = 0; problem == NULL && i < s->m.ndisks; i++)
+		for (size_t k = 0; k < s->m.disk[i].nlayers && r == 0; k++)
+			if (*s->m.disk[i].layer[k].sha256)
+				r = take(p, s->m.disk[i].layer[k].sha256);
+	return r;
+}
+
+/* Of whatever the store has. */
+static int find_needed(struct prune *p, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < p->n && r == 0; i++) {
+		p->unknown |= p->list[i].problem.code != 0;
+		for (size_t k = 0; p->list[i].problem.code == 0 && k < p->list[i].image.nlayers && r == 0; k++)
+			r = take(p, p->list[i].image.layer[k].sha256);
 	}
-	return false;
+	if (r < 0)
+		return err_errno(err, r, "prune");
+	return snapshot_store_visit(take_snapshot, p, err);
+}
+
+static bool is_needed(const struct prune *p, const char *sha256)
+{
+	for (size_t i = 0; i < p->ntaken; i++)
+		if (strcmp(p->taken[i], sha256) == 0)
+			return true;
+	return p->unknown;
 }
 
 static bool is_unused_blob(const struct prune *p, int at, const char *name, const struct stat *st)
@@ -170,7 +214,7 @@ static bool is_unused_blob(const struct prune *p, int at, const char *name, cons
 
 	snprintf(lock, sizeof(lock), "%s/chunks", name);
 	return S_ISDIR(st->st_mode) && strncmp(name, "sha256-", 7) == 0 && strspn(name + 7, HEX) == IMAGE_SHA256_LEN &&
-	       !is_referred_to(p, name + 7) && !is_held(at, lock);
+	       !is_needed(p, name + 7) && !is_held(at, lock);
 }
 
 static int remove_blob(int at, const char *name)
@@ -206,18 +250,22 @@ static void prune_cache(struct prune *p, const char *sub,
 	closedir(dir);
 }
 
-int image_prune(const struct image_store *s, bool dry, image_prune_each *each, void *arg, struct err *err)
+int image_prune(const struct image_store *s, bool dry, bool blobs, image_prune_each *each, void *arg, struct err *err)
 {
 	struct prune p = { .dry = dry, .each = each, .arg = arg, .err = err };
 	int r = image_store_list(s, &p.list, &p.n, err);
 
 	if (r == 0)
 		r = prune_builds(&p, s, err);
+	if (r == 0 && blobs)
+		r = find_needed(&p, err);
 	if (r == 0) {
 		prune_cache(&p, "overlay", is_unused_template, file_remove_tree);
 		prune_cache(&p, "debian", is_half_archive, file_remove_tree);
-		prune_cache(&p, "blobs", is_unused_blob, remove_blob);
+		if (blobs)
+			prune_cache(&p, "blobs", is_unused_blob, remove_blob);
 	}
+	free(p.taken);
 	image_store_list_free(p.list, p.n);
 	return r < 0 ? r : p.error;
 }

@@ -9,5 +9,5 @@
 /* Called with each thing that goes: its path, and the bytes that it frees (0 when other names hold them). */
 typedef void image_prune_each(void *arg, const char *path, uint64_t bytes);
 
-/* dry: only tell. What is in use, and whatever is not known, stays. Goes on after an error and returns the first. */
-int image_prune(const struct image_store *s, bool dry, image_prune_each *each, void *arg, struct err *err);
+/* dry: only tell. blobs: also those of the cache that no image or snapshot of the user's store has. What is in use, and whatever is not known, stays. Goes on after an error and returns the first. */
+int image_prune(const struct image_store *s, bool dry, bool blobs, image_prune_each *each, void *arg, struct err *err);

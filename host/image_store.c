@@ -43,17 +43,6 @@ static int say_exists(const char *name, struct err *err)
 	return err_set(err, -EEXIST, "there is an image '%s' already: remove it first, or add --replace", name);
 }
 
-int image_store_check_free(const struct image_store *s, const char *name, bool replace, struct err *err)
-{
-	char path[PATH_MAX];
-	int r = image_name_check(name, err);
-
-	if (r < 0)
-		return r;
-	snprintf(path, sizeof(path), "%s/%s", s->images, name);
-	return !replace && access(path, F_OK) == 0 ? say_exists(name, err) : 0;
-}
-
 int image_draft_begin(const struct image_store *s, struct image_draft *ret, struct err *err)
 {
 	struct image_draft d = IMAGE_DRAFT_NONE;
@@ -114,6 +103,23 @@ static int lock_image(int images, const char *name, int *ret_fd, struct err *err
 					      err_errno(err, -errno, "image '%s': lock", name);
 	*ret_fd = TAKE_FD(fd);
 	return 0;
+}
+
+int image_store_check_free(const struct image_store *s, const char *name, bool replace, struct err *err)
+{
+	_cleanup_close_ int images = -1, lock = -1;
+	char path[PATH_MAX];
+	int r = image_name_check(name, err);
+
+	if (r < 0)
+		return r;
+	snprintf(path, sizeof(path), "%s/%s", s->images, name);
+	if (access(path, F_OK) < 0)
+		return 0;
+	if (!replace)
+		return say_exists(name, err);
+	images = open(s->images, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return images < 0 ? err_errno(err, -errno, "open '%s'", s->images) : lock_image(images, name, &lock, err);
 }
 
 /* Put DRAFT/image in the place of the image `name`; the old one, if any, ends up in the draft. */

@@ -71,8 +71,8 @@ int image_draft_publish(struct image_draft *d, struct image *image, bool replace
 /* Remove the place with what is left in it. */
 void image_draft_end(struct image_draft *d);
 
-/* Can an image be called so: -EINVAL, or -EEXIST unless one that is there is to be replaced. To be told before the work
- * rather than after it; publishing decides. */
+/* Can an image be called so: -EINVAL, -EEXIST unless one that is there is to be replaced, and -EBUSY when that is in use. To be told
+ * before the work rather than after it; publishing decides. */
 int image_store_check_free(const struct image_store *s, const char *name, bool replace, struct err *err);
 
 /* Remove an image: -ENOENT, or -EBUSY when a VM uses it. */

@@ -44,7 +44,7 @@ static const struct command commands[] = {
 	{ "pool", "keep machines ready for a snapshot", cmd_pool, NULL },
 	{ "vnc", "show a VM's screen to VNC viewers and browsers", cmd_vnc, NULL },
 	{ "screen", "look at a VM's screen, click and type on it", cmd_screen, NULL },
-	{ "image", "build, look at and remove root disk images", cmd_image, " build import ls show tree diff verify export pull rm prune " },
+	{ "image", "build, look at and remove root disk images", cmd_image, " build import ls show tree diff verify export pull fetch rm prune " },
 	{ "doctor", "say whether this machine can run VMs", cmd_doctor, NULL },
 	{ "version", "print the version", cmd_version, NULL },
 	{ "help", "explain a command", cmd_help_on, NULL },

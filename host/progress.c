@@ -98,6 +98,14 @@ int progress_text(struct progress *p, const char *text, struct err *err)
 	return r;
 }
 
+void progress_say(struct progress *p, const char *line)
+{
+	if (p == NULL || p->say == NULL)
+		return;
+	progress_end(p);
+	p->say(line);
+}
+
 void progress_end(struct progress *p)
 {
 	if (p == NULL || !p->drawn)

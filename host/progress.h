@@ -15,6 +15,7 @@ struct progress {
 	const char *stage;  /* static text */
 	uint64_t shown_ms;  /* when the line was last drawn */
 	bool drawn;
+	void (*say)(const char *line); /* how a line is said that is not progress; NULL: not at all */
 };
 
 /* `fd` -1: show nothing. */
@@ -29,6 +30,9 @@ int progress_bytes(struct progress *p, uint64_t done, uint64_t total, struct err
 
 /* Show a line of some program's own as the stage's detail; as above. */
 int progress_text(struct progress *p, const char *text, struct err *err);
+
+/* Something that whoever waits should know, once: a line of its own, on a terminal or not. */
+void progress_say(struct progress *p, const char *line);
 
 /* Remove the line. */
 void progress_end(struct progress *p);

@@ -283,6 +283,31 @@ static int take_documents(struct pull *u, struct oci_manifest *m, struct image *
 	return r;
 }
 
+/* The layers stay where they are. */
+static int take_begin(const struct image_store *s, struct pull *u, struct image *image, struct err *err)
+{
+	int r;
+
+	progress_stage(u->p, "reading the layers' indexes");
+	r = pull_inspect_disk(image, u->o->cache_size, u->p, err);
+	return r < 0 ? r : publish(s, image, u->o->replace, u->p, err);
+}
+
+static int take_all(const struct image_store *s, struct pull *u, struct image *image, struct err *err)
+{
+	struct remote_layers layers;
+	int r = pull_fetch_layers(image, u->o->cache_size, &layers, u->p, err);
+
+	if (r < 0)
+		return r;
+	r = pull_inspect_disk(image, u->o->cache_size, u->p, err);
+	if (r == 0)
+		r = pull_publish_local(s, image, &layers, u->o->replace, u->p, err);
+	remote_layers_finish(&layers);
+	free(layers.l);
+	return r;
+}
+
 static int pull(const struct image_store *s, struct pull *u, struct image *image, struct err *err)
 {
 	struct oci_manifest m = { 0 };
@@ -306,11 +331,7 @@ static int pull(const struct image_store *s, struct pull *u, struct image *image
 		err_set(u->note, -EOPNOTSUPP, "its layers are tars, which cannot be read where they lie: all of it was fetched and imported");
 		return pull_tars(s, image, &u->kept, u->o, u->p, u->note, err);
 	}
-	if (r == 0) {
-		progress_stage(u->p, "reading the layers' indexes");
-		r = pull_inspect_disk(image, u->o->cache_size, u->p, err);
-	}
-	return r < 0 ? r : publish(s, image, u->o->replace, u->p, err);
+	return r < 0 ? r : u->o->all ? take_all(s, u, image, err) : take_begin(s, u, image, err);
 }
 
 int pull_image(const struct image_store *s, const struct pull_options *o, char ret_name[PULL_NAME_SIZE], struct progress *p,

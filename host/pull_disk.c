@@ -65,26 +65,14 @@ static const struct block_remote_ops ops = { .want = on_want, .wait = on_wait };
 /* Where a remote layer could not be read, what coffer-fetch said last is why. It is no reason where content is refused. */
 static int explain(const struct disk *d, int r, struct err *err)
 {
-	char text[4096], *line, *end;
-	struct err why;
-	ssize_t n;
+	struct err why = *err;
+	char line[400];
 
 	if (d->interrupted)
 		return err_set(err, -EINTR, "interrupted");
-	n = d->log_fd >= 0 && r != -EINVAL && r != -ENOMEM ? fd_pread_full(d->log_fd, text, sizeof(text) - 1, 0) : 0;
-	if (n <= 0)
+	if (r == -EINVAL || r == -ENOMEM || !pull_last_line(d->log_fd, line, sizeof(line)))
 		return r;
-	text[n] = '\0';
-	end = strrchr(text, '\n');
-	if (end != NULL)
-		*end = '\0';
-	line = strrchr(text, '\n');
-	line = line != NULL ? line + 1 : text;
-	/* "coffer-fetch: warn: TEXT" */
-	for (int i = 0; i < 2 && strstr(line, ": ") != NULL && (i == 0 || strncmp(line, "warn", 4) == 0 || strncmp(line, "error", 5) == 0); i++)
-		line = strstr(line, ": ") + 2;
-	why = *err;
-	return err_set(err, r, "%.300s (%.400s)", why.text, line);
+	return err_set(err, r, "%.300s (%s)", why.text, line);
 }
 
 static int connect_layers(struct disk *d, uint64_t cache_size, struct block_remote *table, struct err *err)

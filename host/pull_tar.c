@@ -7,14 +7,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "host/file.h"
@@ -26,99 +22,8 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { SHOW_MS = 200 };
-
 #define LAYOUT "layout"
 #define BLOBS LAYOUT "/blobs/sha256"
-
-/* ---- fetching ---- */
-
-static uint64_t bytes_present(const struct remote_layers *r)
-{
-	uint64_t n = 0;
-
-	for (size_t i = 0; i < r->n; i++)
-		n += MIN((uint64_t)blob_count_present(&r->l[i].blob) << r->l[i].blob.shift, r->l[i].size);
-	return n;
-}
-
-static int wait_for_all(int sock, const struct remote_layers *r, struct progress *p, struct err *err)
-{
-	uint8_t m[REMOTE_MESSAGE_MAX];
-	uint64_t total = 0;
-	size_t left = r->served;
-
-	for (size_t i = 0; i < r->n; i++)
-		total += r->l[i].size;
-	while (left > 0) {
-		struct pollfd f[] = { { .fd = sock, .events = POLLIN }, { .fd = p->signals, .events = POLLIN } };
-		const struct remote_whole *w = (const void *)m;
-		ssize_t n;
-		int e;
-
-		if (poll(f, ARRAY_SIZE(f), SHOW_MS) < 0 && errno != EINTR)
-			return err_errno(err, -errno, "poll");
-		e = progress_bytes(p, bytes_present(r), total, err);
-		if (e < 0)
-			return e;
-		if (f[0].revents == 0)
-			continue;
-		n = recv(sock, m, sizeof(m), 0);
-		if (n <= 0)
-			return err_set(err, -EPIPE, "coffer-fetch has ended");
-		if (n != sizeof(*w) || le32_get(w->type) != REMOTE_WHOLE)
-			continue;
-		if (le32_get(w->result) != 0)
-			return err_errno(err, (int)le32_get(w->result), "a layer cannot be fetched");
-		left--;
-	}
-	return 0;
-}
-
-static int fetch_all(struct remote_layers *r, uint64_t cache_size, struct progress *p, struct err *err)
-{
-	_cleanup_close_ int ours = -1, theirs = -1;
-	int fds[2], e;
-	pid_t pid;
-
-	if (r->served == 0)
-		return 0;
-	e = remote_layers_check_room(r, cache_size, err);
-	if (e < 0)
-		return e;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-		return err_errno(err, -errno, "socketpair");
-	ours = fds[0];
-	theirs = fds[1];
-	pid = remote_layers_serve(r, &(struct remote_layers_options){ .cache_size = cache_size, .mode = "all", .log_fd = -1 },
-				  &theirs, 1, err);
-	if (pid < 0)
-		return pid;
-	theirs = fd_close(theirs);
-	e = wait_for_all(ours, r, p, err);
-	fd_close(TAKE_FD(ours));
-	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	return e;
-}
-
-/* Each once: images often have the same empty layer several times. */
-static int list_layers(const struct image *image, struct remote_layers *r, struct err *err)
-{
-	*r = (struct remote_layers){ .l = calloc(image->nlayers, sizeof(*r->l)) };
-	if (r->l == NULL)
-		return err_set(err, -ENOMEM, "no memory");
-	for (size_t i = 0; i < image->nlayers; i++) {
-		const struct image_layer *l = &image->layer[i];
-		size_t k = 0;
-
-		while (k < r->n && strcmp(r->l[k].sha256, l->sha256) != 0)
-			k++;
-		if (k == r->n)
-			r->l[r->n++] = (struct remote_layers_one){ .url = l->url, .sha256 = l->sha256, .size = l->bytes };
-	}
-	return 0;
-}
 
 /* ---- the layout ---- */
 
@@ -132,15 +37,11 @@ static int write_file(const struct image_draft *d, const char *name, const char 
 
 static int put_layer(const struct image_draft *d, const struct remote_layers_one *l, struct err *err)
 {
-	char link[64], path[PATH_MAX], name[sizeof(BLOBS) + 1 + IMAGE_SHA256_LEN];
-	ssize_t n;
-	int r;
+	char path[PATH_MAX], name[sizeof(BLOBS) + 1 + IMAGE_SHA256_LEN];
+	int r = pull_path_of(l->data_fd, path, err);
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", l->data_fd);
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n < 0)
-		return err_errno(err, -errno, "read %s", link);
-	path[n] = '\0';
+	if (r < 0)
+		return r;
 	snprintf(name, sizeof(name), BLOBS "/%s", l->sha256);
 	r = vm_disk_link(l->data_fd, path, d->fd, name, err);
 	if (r != 0)
@@ -189,18 +90,11 @@ int pull_tars(const struct image_store *s, const struct image *image, const stru
 	struct image_draft d = IMAGE_DRAFT_NONE;
 	struct remote_layers layers;
 	char path[PATH_MAX];
-	int r = list_layers(image, &layers, err);
+	int r = pull_fetch_layers(image, o->cache_size, &layers, p, err);
 
-	if (r == 0)
-		r = remote_layers_open(&layers, err);
-	if (r < 0) {
-		free(layers.l);
+	if (r < 0)
 		return r;
-	}
-	progress_stage(p, "fetching the layers");
-	r = fetch_all(&layers, o->cache_size, p, err);
-	if (r == 0)
-		r = image_draft_begin(s, &d, err);
+	r = image_draft_begin(s, &d, err);
 	if (r == 0) {
 		r = make_layout(&d, t, &layers, err);
 		snprintf(path, sizeof(path), "%s/" LAYOUT, d.path);

@@ -5,7 +5,9 @@
  * On a SOCK_SEQPACKET, one JSON object a packet. First { "ca_file", "stall_ms", "timeout_ms", "backoff_min_ms", "auth": [ { "origin",
  * "user", "password" } ] }, all but auth optional. Then requests { "url", "accept", "auth": INDEX, "max": BYTES }, each with a
  * descriptor, to which the body is written, and a reply { "result": 0 or -errno, "status", "type", "digest", "bytes", "error" } to each.
- * Failures that may pass are tried again until timeout_ms are over.
+ * Failures that may pass are tried again until timeout_ms are over; { "waiting": TEXT } goes before the reply then, once, and also when a
+ * server takes long. But as long as nothing has answered at all, a host that is not there, or speaks no TLS, is a wrong address: that fails at
+ * once.
  *
  * Trust: the caller is ours. What comes from the network has limits: http.c, and `max` for the body.
  */
@@ -35,7 +37,11 @@ struct get {
 	size_t len, max;
 	bool done;
 	int result;
+	bool answered; /* some request has */
+	bool told;     /* that this one waits */
 };
+
+enum { TELL_FAILING_MS = 1000, TELL_SILENT_MS = 4000 };
 
 static int on_body(struct http_job *j, const void *data, size_t n)
 {
@@ -70,29 +76,68 @@ static bool wait_for(struct get *g, int ms)
 	return recv(g->sock, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+/* json_pack refuses what is not UTF-8. */
+static void make_ascii(char *s)
+{
+	for (; *s != '\0'; s++)
+		if ((unsigned char)*s >= 0x7f || (unsigned char)*s < ' ')
+			*s = '?';
+}
+
+/* A packet that is not the reply. */
+static void tell(struct get *g, const char *text, const char *more)
+{
+	char all[ERR_MAX];
+	json_t *o;
+	char *line;
+
+	g->told = true;
+	snprintf(all, sizeof(all), "%.*s%s", (int)sizeof(all) - 64, text, more);
+	make_ascii(all);
+	o = json_pack("{s:s}", "waiting", all);
+	line = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+	if (line != NULL && send(g->sock, line, strlen(line), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		g->told = false;
+	json_decref(o);
+	free(line);
+}
+
+/* One try; -EPIPE: the caller has gone. */
+static int try_once(struct get *g, struct http_job *j, uint64_t start)
+{
+	g->done = false;
+	g->len = 0;
+	http_start(&g->http, j);
+	while (!g->done) {
+		http_run(&g->http, http_now_ms());
+		if (!g->done && !g->told && http_now_ms() - start >= TELL_SILENT_MS)
+			tell(g, j->url, ": the server takes long to answer");
+		if (!g->done && !wait_for(g, (int)MIN(g->http.stall_ms, (uint64_t)1000))) {
+			http_cancel(j);
+			return -EPIPE;
+		}
+	}
+	g->answered = g->answered || j->status != 0;
+	return g->result;
+}
+
 static int fetch(struct get *g, struct http_job *j)
 {
 	uint64_t start = http_now_ms(), wait = g->backoff_ms;
 
+	g->told = false;
 	for (;;) {
-		uint64_t now;
+		int r = try_once(g, j, start);
+		uint64_t now = http_now_ms();
 
-		g->done = false;
-		g->len = 0;
-		http_start(&g->http, j);
-		while (!g->done) {
-			http_run(&g->http, http_now_ms());
-			if (!g->done && !wait_for(g, (int)MIN(g->http.stall_ms, (uint64_t)1000))) {
-				http_cancel(j);
-				return -EPIPE;
-			}
-		}
-		now = http_now_ms();
-		if (!http_is_transient(g->result) || now - start + wait >= g->timeout_ms)
-			return g->result;
-		for (uint64_t until = now + wait; now < until; now = http_now_ms())
+		if (r == -EPIPE || !http_is_transient(r) || (j->unreachable && !g->answered) || now - start + wait >= g->timeout_ms)
+			return r;
+		for (uint64_t until = now + wait; now < until; now = http_now_ms()) {
+			if (!g->told && now - start >= TELL_FAILING_MS)
+				tell(g, j->err.text, " (it is tried again)");
 			if (!wait_for(g, (int)(until - now)))
 				return -EPIPE;
+		}
 		wait = MIN(wait * 2, (uint64_t)5000);
 	}
 }
@@ -107,14 +152,6 @@ static int reply(struct get *g, const struct http_job *j, int result, const char
 	json_decref(o);
 	free(text);
 	return r;
-}
-
-/* json_pack refuses what is not UTF-8. */
-static void make_ascii(char *s)
-{
-	for (; *s != '\0'; s++)
-		if ((unsigned char)*s >= 0x7f || (unsigned char)*s < ' ')
-			*s = '?';
 }
 
 static int answer(struct get *g, const json_t *o, int body_fd)

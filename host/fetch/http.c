@@ -327,6 +327,7 @@ void http_start(struct http *h, struct http_job *j)
 	j->active = true;
 	j->redirects = j->renewals = 0;
 	j->location = NULL;
+	j->unreachable = false;
 	j->err = ERR_INIT;
 	j->easy = NULL;
 	j->headers = NULL;
@@ -577,6 +578,8 @@ static void on_finished(struct http_job *j, CURLcode c)
 	} else if (c != CURLE_OK && !(c == CURLE_WRITE_ERROR && j->discarded > DISCARD_MAX)) {
 		const char *text = j->error_text[0] != '\0' ? j->error_text : curl_easy_strerror(c);
 
+		j->unreachable = c == CURLE_COULDNT_RESOLVE_HOST || c == CURLE_COULDNT_RESOLVE_PROXY || c == CURLE_COULDNT_CONNECT ||
+				 c == CURLE_SSL_CONNECT_ERROR;
 		job_over(j, err_set(&j->err, curl_code(c), "%.200s: %.*s", j->url, ERROR_TEXT, text));
 	} else if (j->status >= 300 && j->status < 400 && j->status != 304) {
 		on_redirect(j);

@@ -54,6 +54,7 @@ struct http_job {
 	uint64_t reply_first, reply_last, reply_total;
 	int64_t length;          /* Content-Length; -1: not said */
 	char type[128], digest[80];
+	bool unreachable;        /* there was nobody to speak with: no such host, no connection, no TLS */
 	char *location;          /* the URL that redirects led to; NULL: the first. Taken over by whoever sets it to NULL */
 	struct err err;
 

@@ -44,6 +44,8 @@ static int set_up(void **state)
 	assert_non_null(mkdtemp(f->base));
 	snprintf(path, sizeof(path), "%s/cache", f->base);
 	setenv("XDG_CACHE_HOME", path, 1);
+	snprintf(path, sizeof(path), "%s/data", f->base);
+	setenv("XDG_DATA_HOME", path, 1);
 	assert_int_equal(image_store_init(&f->store, f->base, &f->err), 0);
 	*state = f;
 	return 0;
@@ -120,14 +122,17 @@ static void tell(void *arg, const char *path, uint64_t bytes)
 	f->bytes += bytes;
 }
 
-static const char *prune(struct fixture *f, bool dry)
+static const char *prune_what(struct fixture *f, bool dry, bool blobs)
 {
 	f->told[0] = '\0';
 	f->bytes = 0;
-	if (image_prune(&f->store, dry, tell, f, &f->err) < 0)
+	if (image_prune(&f->store, dry, blobs, tell, f, &f->err) < 0)
 		fail_msg("%s", f->err.text);
 	return f->told;
 }
+
+static const char *prune(struct fixture *f, bool dry) { return prune_what(f, dry, false); }
+static const char *prune_blobs(struct fixture *f, bool dry) { return prune_what(f, dry, true); }
 
 static void make_old(const char *path)
 {
@@ -194,10 +199,10 @@ static void blobs_go_unless_an_image_has_them(void **state)
 	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
 	put(f, "cache/coffer/blobs/sha256-" SHA_B, "chunks");
 	put(f, "cache/coffer/blobs", "readme");
-	assert_string_equal(prune(f, true), "sha256-" SHA_B " ");
-	assert_string_equal(prune(f, false), "sha256-" SHA_B " ");
+	assert_string_equal(prune_blobs(f, true), "sha256-" SHA_B " ");
+	assert_string_equal(prune_blobs(f, false), "sha256-" SHA_B " ");
 	assert_int_equal(image_store_remove(&f->store, "far", &f->err), 0);
-	assert_string_equal(prune(f, false), "sha256-" SHA_A " ");
+	assert_string_equal(prune_blobs(f, false), "sha256-" SHA_A " ");
 }
 
 static void locked_blobs_stay(void **state)
@@ -207,9 +212,9 @@ static void locked_blobs_stay(void **state)
 
 	assert_true(fd >= 0);
 	assert_int_equal(flock(fd, LOCK_SH), 0);
-	assert_string_equal(prune(f, false), "");
+	assert_string_equal(prune_blobs(f, false), "");
 	close(fd);
-	assert_string_equal(prune(f, false), "sha256-" SHA_A " ");
+	assert_string_equal(prune_blobs(f, false), "sha256-" SHA_A " ");
 }
 
 static void blobs_stay_while_an_image_cannot_be_read(void **state)
@@ -218,7 +223,24 @@ static void blobs_stay_while_an_image_cannot_be_read(void **state)
 
 	put(f, "images/broken", "manifest.json");
 	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
+	assert_string_equal(prune_blobs(f, false), "");
+}
+
+static void blobs_stay_unless_told(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
 	assert_string_equal(prune(f, false), "");
+}
+
+static void blobs_stay_while_a_snapshot_cannot_be_read(void **state)
+{
+	struct fixture *f = *state;
+
+	put(f, "data/coffer/snapshots/broken", "manifest.json");
+	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
+	assert_string_equal(prune_blobs(f, false), "");
 }
 
 /* ---- list ---- */
@@ -276,6 +298,8 @@ int main(void)
 		TEST(blobs_go_unless_an_image_has_them),
 		TEST(locked_blobs_stay),
 		TEST(blobs_stay_while_an_image_cannot_be_read),
+		TEST(blobs_stay_unless_told),
+		TEST(blobs_stay_while_a_snapshot_cannot_be_read),
 		TEST(shared_layers_count_once),
 		TEST(parent_is_the_image_with_most_of_the_layers),
 	};
