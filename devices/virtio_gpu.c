@@ -31,6 +31,7 @@ enum { DEFAULT_WIDTH = 1280, DEFAULT_HEIGHT = 800 };
 
 struct gpu_options {
 	uint64_t scanouts, width, height, memory, worker;
+	bool three_d;
 	char *socket;
 };
 
@@ -39,7 +40,8 @@ static const struct opt gpu_options[] = {
 	OPT_U64(struct gpu_options, width, "width", 0, "PIXELS", DISPLAY_SIZE_MIN, DISPLAY_SIZE_MAX, "the mode they prefer at first (1280)"),
 	OPT_U64(struct gpu_options, height, "height", 0, "PIXELS", DISPLAY_SIZE_MIN, DISPLAY_SIZE_MAX, "(800)"),
 	OPT_SIZE(struct gpu_options, memory, "memory", 0, "SIZE", MIB(1), GIB(1), 1, "what all pictures of the guest may take (256M, with 3D 512M)"),
-	OPT_U64(struct gpu_options, worker, "worker", 0, "FD", 3, INT32_MAX, "3D: coffer-gpu is at the other end of this socket, which is inherited"),
+	OPT_U64(struct gpu_options, worker, "worker", 0, "FD", 3, INT32_MAX, "coffer-gpu is at the other end of this socket, which is inherited"),
+	OPT_BOOL(struct gpu_options, three_d, "3d", 0, "render in 3D, by the worker"),
 	OPT_STRING(struct gpu_options, socket, "socket", 0, "NAME", "socket in the VM's directory for programs that look on"),
 	OPT_END,
 };
@@ -364,6 +366,8 @@ static int gpu_open(struct device *d, const void *options, struct err *err)
 	uint64_t memory = o->memory ? ALIGN_UP(o->memory, (uint64_t)MEM_PAGE_SIZE) : o->worker ? DEFAULT_MEMORY_3D : DEFAULT_MEMORY, need;
 	int r;
 
+	if (o->three_d != (o->worker != 0))
+		return err_set(err, -EINVAL, "3d and worker=FD: each needs the other");
 	h->nscanouts = o->scanouts ? (uint32_t)o->scanouts : 1;
 	need = h->nscanouts * ((uint64_t)width * height * GPU_PIXEL + GPU_CURSOR_BYTES);
 	if (memory < need)

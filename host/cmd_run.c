@@ -59,7 +59,7 @@ static const struct opt options[] = {
 		 "what the cache of all remote layers may take up; $COFFER_CACHE_SIZE or 20G when not given"),
 	OPT_STRING(struct run_options, l.tier, "tier", 0, "TIER", "microvm, or vm: with a display, keyboard, pointer and touch screen (microvm)"),
 	OPT_STRING(struct run_options, l.display_size, "display", 0, "WIDTHxHEIGHT", "size of the display when it starts (1280x800); makes it a vm"),
-	OPT_STRING(struct run_options, l.gpu, "gpu", 0, "KIND", "2d: the display draws what the guest has computed (2d)"),
+	OPT_STRING(struct run_options, l.gpu, "gpu", 0, "KIND", "2d: the display draws what the guest has computed; virgl: it renders 3D for the guest, too (2d)"),
 	OPT_STRING(struct run_options, l.kernel, "kernel", 0, "FILE", "kernel: a bzImage or an ELF vmlinux"),
 	OPT_STRING(struct run_options, l.initrd, "initrd", 0, "FILE", "initramfs in place of Coffer's own; it must start coffer-agent"),
 	OPT_STRING(struct run_options, l.append, "append", 0, "WORDS", "more words for the kernel's command line"),

@@ -3,12 +3,9 @@
 #include "host/fetch_client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host/paths.h"
+#include "host/helper.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -25,33 +22,11 @@ enum { REPLY_MAX = 64 << 10, REQUEST_MAX = 60 << 10 };
 
 pid_t fetch_spawn(const char *mode, int in, int err_fd, const int *keep, size_t nkeep, struct err *err)
 {
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attributes;
-	sigset_t none, defaults;
-	char path[PATH_MAX];
-	char *argv[] = { (char *)"coffer-fetch", (char *)(uintptr_t)mode, NULL };
-	pid_t pid;
-	int r = paths_program("coffer-fetch", "COFFER_FETCH", path, sizeof(path), err);
+	const char *const args[] = { mode, NULL };
+	const struct helper h = { .program = "coffer-fetch", .env = "COFFER_FETCH", .args = args, .in = in, .err_fd = err_fd, .keep = keep,
+				  .nkeep = nkeep };
 
-	if (r < 0)
-		return r;
-	sigemptyset(&none);
-	sigfillset(&defaults);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &defaults);
-	posix_spawn_file_actions_adddup2(&actions, in, 0);
-	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-	if (err_fd >= 0)
-		posix_spawn_file_actions_adddup2(&actions, err_fd, 2);
-	for (size_t i = 0; i < nkeep; i++) /* to itself: it only loses close-on-exec */
-		posix_spawn_file_actions_adddup2(&actions, keep[i], keep[i]);
-	r = posix_spawn(&pid, path, &actions, &attributes, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	posix_spawnattr_destroy(&attributes);
-	return r != 0 ? err_errno(err, -r, "run %s", path) : pid;
+	return helper_spawn(&h, err);
 }
 
 static int send_json(int sock, json_t *o, const int *fds, size_t nfds, struct err *err)

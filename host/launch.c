@@ -26,6 +26,7 @@
 #include "host/initramfs.h"
 #include "host/kernel.h"
 #include "host/launch_disks.h"
+#include "host/launch_gpu.h"
 #include "host/launch_remote.h"
 #include "host/paths.h"
 #include "host/signals.h"
@@ -37,7 +38,7 @@
 
 void launch_init(struct launch *l)
 {
-	*l = (struct launch){ .dir = VMDIR_NONE, .image_fd = -1, .ready_sock = -1, .pidfd = -1, .status_fd = -1, .signal_fd = -1,
+	*l = (struct launch){ .dir = VMDIR_NONE, .image_fd = -1, .ready_sock = -1, .pidfd = -1, .status_fd = -1, .signal_fd = -1, .gpu_sock = -1,
 			      .start_ns = loop_now_ns() };
 }
 
@@ -99,7 +100,7 @@ static int make_directory(struct launch *l, const struct launch_options *o, cons
 
 /* ---- the monitor ---- */
 
-static int open_log(const struct launch *l, struct err *err)
+int launch_open_log(const struct launch *l, struct err *err)
 {
 	int fd = openat(l->dir.fd, VMDIR_LOG, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 
@@ -130,7 +131,7 @@ static void __attribute__((noreturn)) become_monitor(const struct vmargs *args, 
 
 int launch_spawn(struct launch *l, const struct vmargs *args, bool keep, const struct guardian *g, struct err *err)
 {
-	_cleanup_close_ int log = open_log(l, err);
+	_cleanup_close_ int log = launch_open_log(l, err);
 	pid_t parent = getpid();
 
 	if (log < 0)
@@ -166,6 +167,7 @@ static int start_monitor(struct launch *l, const struct launch_options *o, const
 	vmargs_free(args);
 	vm_disks_finish(&l->disks); /* the locks of the writable ones are the monitor's alone now */
 	launch_remote_finish(l);
+	launch_gpu_finish(l);
 	return r;
 }
 
@@ -242,6 +244,7 @@ int launch_end(struct launch *l, bool keep, struct err *err)
 	l->image_fd = fd_close(l->image_fd);
 	vm_disks_finish(&l->disks);
 	launch_remote_finish(l);
+	launch_gpu_finish(l);
 	image_finish(&l->image);
 	return r;
 }

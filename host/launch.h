@@ -60,6 +60,7 @@ struct launch {
 	int image_fd;            /* its lock */
 	bool direct;             /* the guest writes it as it is, on one disk (launch_disks_direct) */
 	struct vm_disks disks;   /* until the monitor runs */
+	int gpu_sock;                  /* to coffer-gpu, until the monitor has it; else -1 */
 	struct remote_layers *remote; /* of the image's, the same; NULL */
 	char kernel[PATH_MAX], initrd[PATH_MAX];
 	int ready_sock;          /* where the agent will connect */
@@ -86,6 +87,9 @@ int launch_prepare(struct launch *l, const struct launch_options *o, struct prog
 /* Everything up to a running monitor. `command` is for people (ps). 0 or -errno; -ECANCELED: a signal asked for the end. */
 int launch_start(struct launch *l, const struct launch_options *o, const char *command, const struct guardian *g,
 		 struct progress *progress, struct err *err);
+
+/* The VM's log, to append to: a descriptor or -errno with a text. */
+int launch_open_log(const struct launch *l, struct err *err);
 
 struct vmargs;
 /* Start a monitor with these arguments, in l->dir. keep: it outlives us. */

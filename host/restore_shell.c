@@ -17,6 +17,7 @@
 
 #include "host/control_client.h"
 #include "host/doctor.h"
+#include "host/launch_gpu.h"
 #include "host/launch_remote.h"
 #include "host/paths.h"
 #include "host/restore.h"
@@ -155,8 +156,10 @@ static int make_args(struct launch *l, const struct restore_source *src, const s
 	vmargs_add(a, "--memory=%lluM", (unsigned long long)(m->memory >> 20));
 	vmargs_add(a, "--ready-fd=%d", ready_fd);
 	r = vmargs_add_disks(a, &l->disks, true);
-	for (size_t i = 0; i < m->ndevices; i++)
-		vmargs_add(a, "--device=%s", m->device[i]);
+	for (size_t i = 0; i < m->ndevices && r == 0; i++)
+		r = launch_gpu_add_device(l, a, m->device[i], err);
+	if (r < 0 && r != -ENOMEM)
+		return r;
 	if (o->log_level)
 		vmargs_add(a, "--log-level=%s", o->log_level);
 	if (o->no_seccomp)
@@ -188,6 +191,7 @@ static int spawn(struct launch *l, const struct restore_source *src, const struc
 		r = launch_spawn(l, a, o->keep, g, err);
 	vmargs_free(a);
 	launch_remote_finish(l); /* the fetcher and the monitor have what they need */
+	launch_gpu_finish(l);
 	fd_close(ready[1]);
 	l->ready_sock = ready[0];
 	return r;

@@ -13,6 +13,7 @@
 #include "lib/util.h"
 
 #define GPU "gpu,"
+#define THREE_D "3d"
 
 enum { PIXEL_BYTES = 4, PICTURES = 4, MEMORY_USUAL = 256 << 20 /* what the device has when it is not told */ };
 
@@ -61,9 +62,8 @@ int vm_display_parse(const char *tier, const char *size, const char *gpu, struct
 
 	if (r == 0 && size)
 		r = parse_size(size, &d, err);
-	if (r == 0 && gpu && !strcmp(gpu, "virgl"))
-		r = err_set(err, -ENOTSUP, "--gpu virgl: the display device draws in 2D only so far: take 2d, which programs use through llvmpipe");
-	else if (r == 0 && gpu && strcmp(gpu, "2d") != 0)
+	d.three_d = gpu && !strcmp(gpu, "virgl");
+	if (r == 0 && gpu && !d.three_d && strcmp(gpu, "2d") != 0)
 		r = err_set(err, -EINVAL, "--gpu '%s': wanted is 2d or virgl", TEXT_CUT(gpu));
 	if (r == 0)
 		*ret = d;
@@ -81,7 +81,8 @@ int vm_display_add_devices(struct vm_display *d, struct opt_strv *devices, struc
 	/* A console's picture, the session's, and two more while the mode changes. */
 	bool large = (uint64_t)d->width * d->height * PIXEL_BYTES * PICTURES > MEMORY_USUAL;
 
-	snprintf(d->gpu, sizeof(d->gpu), GPU "width=%u,height=%u%s,socket=" DISPLAY_SOCKET, d->width, d->height, large ? ",memory=1G" : "");
+	snprintf(d->gpu, sizeof(d->gpu), GPU "width=%u,height=%u%s%s,socket=" DISPLAY_SOCKET, d->width, d->height,
+		 large ? ",memory=1G" : "", d->three_d ? "," THREE_D : "");
 	devices->v[devices->n++] = d->gpu;
 	for (size_t i = 0; i < ARRAY_SIZE(inputs); i++)
 		devices->v[devices->n++] = inputs[i];
@@ -96,6 +97,16 @@ static uint32_t value_of(const char *device, const char *key)
 		if (!strncmp(++p, key, n) && p[n] == '=')
 			return (uint32_t)strtoul(p + n + 1, NULL, 10);
 	return 0;
+}
+
+bool vm_display_is_3d(const char *device)
+{
+	if (strncmp(device, GPU, strlen(GPU)) != 0)
+		return false;
+	for (const char *p = device; (p = strchr(p, ',')) != NULL;)
+		if (strcspn(++p, ",") == strlen(THREE_D) && !strncmp(p, THREE_D, strlen(THREE_D)))
+			return true;
+	return false;
 }
 
 void vm_display_find(char *const *device, size_t n, char ret[VM_DISPLAY_TEXT])

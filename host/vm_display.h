@@ -22,6 +22,7 @@ enum {
 
 struct vm_display {
 	uint32_t width, height; /* when it starts; 0 0: there is none */
+	bool three_d;           /* --gpu virgl */
 	char gpu[VM_DISPLAY_DEVICE];
 };
 
@@ -31,6 +32,9 @@ int vm_display_parse(const char *tier, const char *size, const char *gpu, struct
 
 /* Its devices behind the user's own; they borrow from *d. Nothing without a display. -EINVAL when the user has one of these. */
 int vm_display_add_devices(struct vm_display *d, struct opt_strv *devices, struct err *err);
+
+/* Is it a display (an option of --device) with 3D? */
+bool vm_display_is_3d(const char *device);
 
 /* "1280x800", or "" for a VM whose devices (options of --device) have no display. What devices say may come from others'
  * snapshots: what is no size is no display. */

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "host/launch.h"
+#include "host/launch_gpu.h"
 #include "host/paths.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -217,10 +218,8 @@ static int fill(struct vmargs *a, struct launch *l, const struct launch_options 
 		add(a, "--device");
 		add(a, vmargs_devices[i]);
 	}
-	for (size_t i = 0; i < o->devices.n; i++) {
-		add(a, "--device");
-		add(a, o->devices.v[i]);
-	}
+	for (size_t i = 0; i < o->devices.n && r == 0; i++)
+		r = launch_gpu_add_device(l, a, o->devices.v[i], err);
 	if (o->log_level) {
 		add(a, "--log-level");
 		add(a, o->log_level);

@@ -44,7 +44,7 @@ static int setup(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
 	f->pid = start_program(s[1]);
 	close(s[1]);
-	snprintf(options, sizeof(options), "scanouts=2,width=128,height=96,memory=32M,worker=%d", s[0]);
+	snprintf(options, sizeof(options), "scanouts=2,width=128,height=96,memory=32M,3d,worker=%d", s[0]);
 	gpu_begin_with(&f->t, options, VIRTIO_GPU_F_VIRGL | VIRTIO_GPU_F_EDID | VIRTIO_F_EVENT_IDX | VIRTIO_F_INDIRECT_DESC);
 	*state = f;
 	return 0;

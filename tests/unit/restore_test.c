@@ -296,7 +296,7 @@ static void a_vm_gets_its_name_its_disks_and_its_memory(void **s)
 	assert_string_equal(text_of(&l, "restored"), "mode 0 chain 1 flags 2, 3 descriptors\n");
 	assert_non_null(strstr(text_of(&l, "arguments"), "blk,backend=layers,size=1048576"));
 	assert_non_null(strstr(text_of(&l, "arguments"), "--memory=64M\n"));
-	assert_non_null(strstr(text_of(&l, "arguments"), "--device=vsock,path=vsock.sock\n"));
+	assert_non_null(strstr(text_of(&l, "arguments"), "--device\nvsock,path=vsock.sock\n"));
 	assert_string_equal(l.image.cwd, "/srv");
 	assert_int_equal(faccessat(l.dir.fd, VMDIR_READY, F_OK, 0), 0);
 	assert_int_equal(snapshot_record_read(l.dir.fd, &m, NULL), 0);

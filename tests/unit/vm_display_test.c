@@ -72,6 +72,22 @@ static void a_large_one_has_memory_for_its_pictures(void **s)
 	assert_string_equal(devices.v[0], "gpu,width=8192,height=8192,memory=1G,socket=display.sock");
 }
 
+static void with_virgl_the_device_is_one_of_3d(void **s)
+{
+	struct vm_display d;
+	struct opt_strv devices = { 0 };
+
+	(void)s;
+	assert_int_equal(vm_display_parse(NULL, NULL, "virgl", &d, NULL), 0);
+	assert_int_equal(vm_display_add_devices(&d, &devices, NULL), 0);
+	assert_string_equal(devices.v[0], "gpu,width=1280,height=800,3d,socket=display.sock");
+	assert_true(vm_display_is_3d(devices.v[0]));
+	assert_true(vm_display_is_3d("gpu,width=64,3d"));
+	assert_false(vm_display_is_3d("gpu,width=64,socket=3d"));
+	assert_false(vm_display_is_3d("gpu,3dx,x3d"));
+	assert_false(vm_display_is_3d("blk,3d"));
+}
+
 static void what_is_no_size_is_refused_with_the_form(void **s)
 {
 	static const char *const bad[] = { "", "x", "1280", "1280x", "x800", "1280x800x", "1280X800", "63x64", "64x63", "8193x64", "64x8193", " 64x64",
@@ -95,7 +111,7 @@ static void what_run_does_not_start_is_refused(void **s)
 		int code;
 	} bad[] = {
 		{ "function", NULL, NULL, -ENOTSUP }, { "container", NULL, NULL, -ENOTSUP }, { "desk", NULL, NULL, -EINVAL },
-		{ "microvm", "640x480", NULL, -EINVAL }, { "microvm", NULL, "2d", -EINVAL }, { "vm", NULL, "virgl", -ENOTSUP }, { NULL, NULL, "3d", -EINVAL },
+		{ "microvm", "640x480", NULL, -EINVAL }, { "microvm", NULL, "2d", -EINVAL }, { NULL, NULL, "3d", -EINVAL },
 	};
 
 	(void)s;
@@ -144,6 +160,7 @@ int main(void)
 		cmocka_unit_test(each_option_alone_makes_one),
 		cmocka_unit_test(its_devices_may_be_in_a_snapshot_and_tell_its_size),
 		cmocka_unit_test(a_large_one_has_memory_for_its_pictures),
+		cmocka_unit_test(with_virgl_the_device_is_one_of_3d),
 		cmocka_unit_test(what_is_no_size_is_refused_with_the_form),
 		cmocka_unit_test(what_run_does_not_start_is_refused),
 		cmocka_unit_test(a_second_one_is_refused),
