@@ -84,32 +84,31 @@ struct call {
 
 static int parse_point(struct call *c, const char *text, struct screen_point *ret)
 {
-	int used = 0;
+	const char *at = text;
+	struct screen_point p = { 0, 0 };
 
-	if (strspn(text, "0123456789,") != strlen(text) || strlen(text) > 12 || sscanf(text, "%u,%u%n", &ret->x, &ret->y, &used) != 2 ||
-	    text[used])
+	if (!picture_parse_number(&at, &p.x) || *at++ != ',' || !picture_parse_number(&at, &p.y) || *at)
 		return err_set(&c->err, -EINVAL, "'%.60s' is no place: X,Y in pixels, such as 640,400", text);
+	*ret = p;
 	return 0;
 }
 
 static int parse_region(struct call *c, struct picture_rect *ret)
 {
-	const char *text = c->o->region;
-	int used = 0;
+	const char *at = c->o->region;
+	struct picture_rect p = { 0, 0, 0, 0 };
 
-	*ret = (struct picture_rect){ 0, 0, 0, 0 };
-	if (!text)
-		return 0;
-	if (strspn(text, "0123456789,x") != strlen(text) || strlen(text) > 24 ||
-	    sscanf(text, "%u,%u,%ux%u%n", &ret->x, &ret->y, &ret->width, &ret->height, &used) != 4 || text[used] || !ret->width ||
-	    !ret->height)
-		return err_set(&c->err, -EINVAL, "--region '%.60s': X,Y,WIDTHxHEIGHT is expected, such as 0,0,640x400", text);
+	if (at && (!picture_parse_number(&at, &p.x) || *at++ != ',' || !picture_parse_number(&at, &p.y) || *at++ != ',' ||
+		   !picture_parse_number(&at, &p.width) || *at++ != 'x' || !picture_parse_number(&at, &p.height) || *at || !p.width ||
+		   !p.height))
+		return err_set(&c->err, -EINVAL, "--region '%.60s': X,Y,WIDTHxHEIGHT is expected, such as 0,0,640x400", c->o->region);
+	*ret = p;
 	return 0;
 }
 
 static int parse_notches(struct call *c, const char *name, const char *text, int32_t *ret)
 {
-	char *end;
+	char *end = NULL;
 	long v = text ? strtol(text, &end, 10) : 0;
 
 	if (text && (end == text || *end || v < -SCREEN_SCROLL_MAX || v > SCREEN_SCROLL_MAX))
@@ -154,7 +153,7 @@ static int open_output(struct call *c, bool *ret_own)
 static int do_shot(struct call *c)
 {
 	struct screen_shot how = { .scale = c->o->scale, .cursor = c->o->cursor };
-	struct picture p;
+	struct picture p = { 0 };
 	bool own;
 	int r = parse_region(c, &how.region), fd;
 
@@ -176,7 +175,7 @@ static int do_shot(struct call *c)
 
 static int do_size(struct call *c)
 {
-	uint32_t w, h;
+	uint32_t w = 0, h = 0;
 	int r = screen_size(c->s, &w, &h, &c->err);
 
 	if (r < 0)
@@ -190,7 +189,7 @@ static int do_size(struct call *c)
 
 static int do_position(struct call *c)
 {
-	int32_t x, y;
+	int32_t x = 0, y = 0;
 	int r = screen_cursor_position(c->s, &x, &y, &c->err);
 
 	if (r < 0)
@@ -205,9 +204,9 @@ static int do_position(struct call *c)
 static int do_click(struct call *c)
 {
 	uint32_t count = c->o->tripled ? 3 : c->o->doubled ? 2 : 1;
-	enum screen_button button, named;
-	struct screen_chord held;
-	struct screen_point at;
+	enum screen_button button = SCREEN_LEFT, named;
+	struct screen_chord held = { .n = 0 };
+	struct screen_point at = { 0, 0 };
 	int r = parse_button(c, &button);
 
 	if (screen_click_find(c->action, &named, &count))
@@ -223,7 +222,7 @@ static int do_click(struct call *c)
 
 static int do_move(struct call *c)
 {
-	struct screen_point to;
+	struct screen_point to = { 0, 0 };
 	int r = parse_point(c, c->argv[0], &to);
 
 	return r < 0 ? r : screen_mouse_move(c->s, to, &c->err);
@@ -231,7 +230,7 @@ static int do_move(struct call *c)
 
 static int do_button(struct call *c)
 {
-	enum screen_button button;
+	enum screen_button button = SCREEN_LEFT;
 	int r = parse_button(c, &button);
 
 	return r < 0 ? r : screen_mouse_button(c->s, button, strstr(c->action, "down") != NULL, &c->err);
@@ -239,8 +238,8 @@ static int do_button(struct call *c)
 
 static int do_drag(struct call *c)
 {
-	enum screen_button button;
-	struct screen_point from, to;
+	enum screen_button button = SCREEN_LEFT;
+	struct screen_point from = { 0, 0 }, to = { 0, 0 };
 	int r = parse_button(c, &button);
 
 	if (r == 0)
@@ -252,8 +251,8 @@ static int do_drag(struct call *c)
 
 static int do_scroll(struct call *c)
 {
-	struct screen_point at;
-	int32_t dx, dy;
+	struct screen_point at = { 0, 0 };
+	int32_t dx = 0, dy = 0;
 	int r = c->argc ? parse_point(c, c->argv[0], &at) : 0;
 
 	if (r == 0)
@@ -281,8 +280,8 @@ static int do_key(struct call *c)
 
 static int do_hold(struct call *c)
 {
-	struct screen_chord chord;
-	uint64_t ms;
+	struct screen_chord chord = { .n = 0 };
+	uint64_t ms = 0;
 	int r = screen_chord_parse(c->argv[0], &chord, &c->err);
 
 	if (r == 0 && (opt_parse_u64(c->argv[1], &ms) < 0 || ms > SCREEN_HOLD_MS_MAX))
@@ -326,7 +325,7 @@ static int do_wait(struct call *c)
 	struct screen_wait w = { .stable_ms = (uint32_t)o->stable, .timeout_ms = (uint64_t)(o->timeout * 1000) };
 	const uint64_t start = loop_now_ns();
 	struct picture image = { 0 };
-	struct screen_point at;
+	struct screen_point at = { 0, 0 };
 	int r = parse_region(c, &w.region);
 
 	if (r == 0 && (o->stable != 0) + o->change + (o->image != NULL) != 1)
@@ -428,7 +427,8 @@ static int perform(const struct action *a, struct call *c, struct vm_handle *vm)
 			sigaddset(&set, SIGTERM);
 			sigaddset(&set, SIGHUP);
 			sigprocmask(SIG_BLOCK, &set, NULL);
-			s.interrupt_fd = signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+			signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+			s.interrupt_fd = signal_fd;
 		}
 		r = a->run(c);
 		screen_close(&s);

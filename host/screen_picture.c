@@ -155,14 +155,29 @@ bool picture_find(const struct picture *p, const struct picture *what, uint32_t 
 	return false;
 }
 
+bool picture_parse_number(const char **at, uint32_t *ret)
+{
+	size_t n = strspn(*at, "0123456789");
+
+	if (n == 0 || n > 9)
+		return false;
+	*ret = (uint32_t)strtoul(*at, NULL, 10);
+	*at += n;
+	return true;
+}
+
+static bool parse_size(const char *text, uint32_t *ret_width, uint32_t *ret_height)
+{
+	return picture_parse_number(&text, ret_width) && *text++ == 'x' && picture_parse_number(&text, ret_height) && !*text;
+}
+
 int picture_parse_scale(const char *text, uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height, struct err *err)
 {
-	unsigned w, h;
-	int used = 0;
+	uint32_t w = 0, h = 0;
 	char *end;
 	double f;
 
-	if (sscanf(text, "%ux%u%n", &w, &h, &used) == 2 && !text[used] && !strchr(text, '-') && !strchr(text, '+')) {
+	if (parse_size(text, &w, &h)) {
 		if (w < 1 || h < 1 || w > PICTURE_SIZE_MAX || h > PICTURE_SIZE_MAX)
 			return err_set(err, -EINVAL, "a picture of %ux%u: each side has 1 to %d pixels", w, h, PICTURE_SIZE_MAX);
 		*ret_width = w;

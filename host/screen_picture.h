@@ -37,6 +37,8 @@ bool picture_equal(const struct picture *a, const struct picture *b);
 /* Where `what` is in `p`, with exactly its colours; pixels of `what` with an alpha below 128 stand for any. */
 bool picture_find(const struct picture *p, const struct picture *what, uint32_t *ret_x, uint32_t *ret_y);
 
+/* A number of up to 9 digits at *at, which moves behind it; false when there is none. */
+bool picture_parse_number(const char **at, uint32_t *ret);
 /* "WxH" or a factor ("0.5", "2"): the size to scale to. -EINVAL with a text. */
 int picture_parse_scale(const char *text, uint32_t width, uint32_t height, uint32_t *ret_width, uint32_t *ret_height, struct err *err);
 

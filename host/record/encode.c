@@ -69,7 +69,7 @@ static int open_file(struct record_encoder *e, struct err *err)
 	uint8_t *buffer = av_malloc(BUFFER);
 	int r = avformat_alloc_output_context2(&e->file, NULL, e->gif ? "gif" : "matroska", NULL);
 
-	if (r < 0 || !buffer) {
+	if (r < 0 || !e->file || !buffer) {
 		av_free(buffer);
 		return say(err, r < 0 ? r : AVERROR(ENOMEM), "the film's format");
 	}
@@ -231,7 +231,10 @@ int record_encoder_finish(struct record_encoder *e, uint64_t at_ms, struct err *
 	int64_t at = (int64_t)(e->gif ? at_ms / GIF_TICK_MS : at_ms);
 	int r = 0;
 
-	if (e->last >= 0 && at > e->last) {
+	/* An encoder of gifs leaves out what is the same again. */
+	if (e->gif && e->last >= 0)
+		av_opt_set_int(e->file->priv_data, "final_delay", MIN(MAX(at - e->last, (int64_t)1), (int64_t)UINT16_MAX), 0);
+	if (!e->gif && e->last >= 0 && at > e->last) {
 		e->frame->pts = at;
 		r = encode(e, e->frame, err);
 	}
