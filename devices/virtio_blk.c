@@ -188,6 +188,7 @@ static void remote_event(struct virtio_blk *blk)
 	if (!remote_run(h->remote))
 		loop_remove(&blk->vd.dev.vm->loop, &h->remote_watch);
 	settle(blk);
+	atomic_store_explicit(&blk->vd.dev.vm->remote_since_ns, remote_waiting_since(h->remote), memory_order_relaxed);
 	while (remote_note(h->remote, note, sizeof(note)))
 		log_limited(&blk->vd.dev.vm->log, &h->notes, LOG_WARN, "%s: %s", blk->vd.dev.name, note);
 	device_unlock(&blk->vd.dev);

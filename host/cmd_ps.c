@@ -35,8 +35,10 @@ static const struct opt options[] = {
 static const struct cmd_help help = {
 	.usage = "ps [-q | --json]",
 	.summary = "list the running VMs",
-	.text = "STATE is starting, running, paused, or unresponsive when the monitor does not answer. USED is\n"
-		"the memory of the host that the VM occupies now. What cannot be told is '?', and null in JSON.",
+	.text = "STATE is starting, running, paused, unresponsive when the monitor does not answer, or waiting:\n"
+		"reads of its disk wait for the server of a remote layer ('coffer logs --monitor ID' has the\n"
+		"reason; in JSON remote_wait_ms, else 0). USED is the memory of the host that the VM occupies\n"
+		"now. What cannot be told is '?', and null in JSON.",
 	.options = options,
 	.examples = "coffer ps\ncoffer ps --json | jq -r '.[] | select(.state == \"paused\") | .id'\ncoffer kill $(coffer ps -q)",
 };
@@ -47,7 +49,7 @@ struct row {
 	struct err why;          /* why */
 	const char *state;
 	pid_t pid;
-	uint64_t used, uptime_ms, exits;
+	uint64_t used, uptime_ms, exits, wait_ms;
 };
 
 struct rows {
@@ -94,6 +96,7 @@ static void take_reply(struct row *row, const struct control_reply *reply)
 	row->pid = (pid_t)le64_get(reply->value[CONTROL_V_PID]);
 	row->used = le64_get(reply->value[CONTROL_V_RESIDENT]);
 	row->uptime_ms = le64_get(reply->value[CONTROL_V_UPTIME_MS]);
+	row->wait_ms = le64_get(reply->value[CONTROL_V_REMOTE_WAIT_MS]);
 	row->exits = le64_get(reply->value[CONTROL_V_EXITS]);
 }
 
@@ -147,6 +150,12 @@ static void print_age(int64_t created_ms)
 	printf("%8s", text);
 }
 
+/* A VM whose reads wait runs, but whoever wonders why nothing happens looks here. */
+static const char *shown_state(const struct row *r)
+{
+	return r->wait_ms > 0 && !strcmp(r->state, "running") ? "waiting" : r->state;
+}
+
 static void print_table(const struct rows *rows)
 {
 	int width = 8;
@@ -158,11 +167,11 @@ static void print_table(const struct rows *rows)
 		const struct row *r = &rows->row[i];
 
 		if (r->unknown) {
-			printf("%-*s  %-12s %4s %8s %8s %8s  %-12s %s\n", width, r->config.id, r->state, "?", "?", TEXT_SIZE(r->used), "?",
+			printf("%-*s  %-12s %4s %8s %8s %8s  %-12s %s\n", width, r->config.id, shown_state(r), "?", "?", TEXT_SIZE(r->used), "?",
 			       "?", "?");
 			continue;
 		}
-		printf("%-*s  %-12s %4llu %8s %8s ", width, r->config.id, r->state, (unsigned long long)r->config.cpus,
+		printf("%-*s  %-12s %4llu %8s %8s ", width, r->config.id, shown_state(r), (unsigned long long)r->config.cpus,
 		       TEXT_SIZE(r->config.memory), TEXT_SIZE(r->used));
 		print_age(r->config.created_ms);
 		printf("  ");
@@ -177,8 +186,9 @@ static void print_table(const struct rows *rows)
 static json_t *row_json(const struct row *r)
 {
 	const struct vm_config *c = &r->config;
-	json_t *o = json_pack("{s:s s:s s:I s:I s:I s:I}", "id", c->id, "state", r->state, "pid", (json_int_t)r->pid, "used",
-			      (json_int_t)r->used, "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits);
+	json_t *o = json_pack("{s:s s:s s:I s:I s:I s:I s:I}", "id", c->id, "state", r->state, "pid", (json_int_t)r->pid, "used",
+			      (json_int_t)r->used, "uptime_ms", (json_int_t)r->uptime_ms, "exits", (json_int_t)r->exits,
+			      "remote_wait_ms", (json_int_t)r->wait_ms);
 	json_t *more = r->unknown ? json_pack("{s:n s:n s:n s:n s:n s:n s:n s:n}", "cpus", "memory", "created_ms", "image", "kernel",
 					      "command", "keep", "display") :
 				    json_pack("{s:I s:I s:I s:o s:o s:o s:b s:o}", "cpus", (json_int_t)c->cpus, "memory",

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,29 @@ pid_t fetch_spawn(const char *mode, int in, int err_fd, const int *keep, size_t 
 				  .nkeep = nkeep };
 
 	return helper_spawn(&h, err);
+}
+
+bool fetch_last_line(int log_fd, char *ret, size_t len)
+{
+	char text[4096], *line, *end;
+	struct stat st;
+	off_t size = log_fd >= 0 && fstat(log_fd, &st) == 0 ? st.st_size : 0;
+	off_t from = size >= (off_t)sizeof(text) ? size - (off_t)sizeof(text) + 1 : 0;
+	ssize_t n = size > 0 ? fd_pread_full(log_fd, text, sizeof(text) - 1, from) : 0;
+
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	end = strrchr(text, '\n');
+	if (end != NULL)
+		*end = '\0';
+	line = strrchr(text, '\n');
+	line = line != NULL ? line + 1 : text;
+	/* "coffer-fetch: warn: TEXT" */
+	for (int i = 0; i < 2 && strstr(line, ": ") != NULL && (i == 0 || strncmp(line, "warn", 4) == 0 || strncmp(line, "error", 5) == 0); i++)
+		line = strstr(line, ": ") + 2;
+	snprintf(ret, len, "%s", line);
+	return true;
 }
 
 static int send_json(int sock, json_t *o, const int *fds, size_t nfds, struct err *err)

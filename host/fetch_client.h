@@ -18,6 +18,10 @@ struct fetch_auth {
  * terminal's reach. Its pid, to be waited for or not, or -errno. */
 pid_t fetch_spawn(const char *mode, int in, int err_fd, const int *keep, size_t nkeep, struct err *err);
 
+/* The last line that it wrote into a log (to be read from the begin), without its name and the level: why something failed. False: there is
+ * none. */
+bool fetch_last_line(int log_fd, char *ret, size_t len);
+
 /* `coffer-fetch get` */
 struct fetch_session {
 	int sock;

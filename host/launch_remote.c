@@ -18,6 +18,7 @@
 #include "devices/backend/layer_file.h"
 #include "devices/backend/lsmt.h"
 #include "devices/backend/remote_format.h"
+#include "host/fetch_client.h"
 #include "host/remote_layers.h"
 #include "host/signals.h"
 #include "lib/fd.h"
@@ -60,6 +61,15 @@ static int wait_for_message(struct launch *l, int sock, struct err *err)
 	return p[0].revents != 0;
 }
 
+/* What coffer-fetch has said last is why. The VM's directory, and its log, go with the failed start. */
+static int say_failed(const struct launch *l, int code, const char *what, struct err *err)
+{
+	_cleanup_close_ int log = openat(l->dir.fd, VMDIR_LOG, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char line[400];
+
+	return fetch_last_line(log, line, sizeof(line)) ? err_set(err, code, "%s: %s", what, line) : err_errno(err, code, "%s", what);
+}
+
 /* Until all are whole, or one cannot be. */
 static int wait_for_all(struct launch *l, int sock, size_t n, struct err *err)
 {
@@ -78,11 +88,11 @@ static int wait_for_all(struct launch *l, int sock, size_t n, struct err *err)
 		if (len < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (len <= 0)
-			return err_set(err, -EPIPE, "coffer-fetch has ended");
+			return say_failed(l, -EPIPE, "coffer-fetch has ended", err);
 		if (len != sizeof(*w) || le32_get(w->type) != REMOTE_WHOLE)
 			continue;
 		if (le32_get(w->result) != 0)
-			return err_errno(err, (int)le32_get(w->result), "a remote layer cannot be fetched");
+			return say_failed(l, (int)le32_get(w->result), "a remote layer cannot be fetched", err);
 		n--;
 	}
 	return 0;

@@ -36,8 +36,7 @@ int pull_make_local(const struct image_store *s, const char *name, uint64_t cach
 /* pull_fetch.c: all layers of an image that have a URL, each once, held in the cache and whole. *ret: finish it, and free ret->l. */
 int pull_fetch_layers(const struct image *image, uint64_t cache_size, struct remote_layers *ret, struct progress *p, struct err *err);
 int pull_path_of(int fd, char ret[PATH_MAX], struct err *err); /* where an open file is */
-/* The last line of a coffer-fetch's log, without what it begins with; false: there is none. */
-bool pull_last_line(int log_fd, char *ret, size_t len);
+
 /* pull_local.c: an image whose remote layers have been fetched, with them as files. */
 int pull_publish_local(const struct image_store *s, const struct image *from, const struct remote_layers *r, bool replace,
 		       struct progress *p, struct err *err);

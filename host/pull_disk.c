@@ -18,6 +18,7 @@
 
 #include "devices/backend/block.h"
 #include "devices/backend/remote.h"
+#include "host/fetch_client.h"
 #include "host/pull.h"
 #include "host/remote_layers.h"
 #include "lib/fd.h"
@@ -70,7 +71,7 @@ static int explain(const struct disk *d, int r, struct err *err)
 
 	if (d->interrupted)
 		return err_set(err, -EINTR, "interrupted");
-	if (r == -EINVAL || r == -ENOMEM || !pull_last_line(d->log_fd, line, sizeof(line)))
+	if (r == -EINVAL || r == -ENOMEM || !fetch_last_line(d->log_fd, line, sizeof(line)))
 		return r;
 	return err_set(err, r, "%.300s (%s)", why.text, line);
 }

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host/fetch_client.h"
 #include "host/pull.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -32,31 +32,6 @@ int pull_path_of(int fd, char ret[PATH_MAX], struct err *err)
 		return err_errno(err, -errno, "read %s", link);
 	ret[n] = '\0';
 	return 0;
-}
-
-/* ---- what coffer-fetch says ---- */
-
-bool pull_last_line(int log_fd, char *ret, size_t len)
-{
-	char text[4096], *line, *end;
-	struct stat st;
-	off_t size = log_fd >= 0 && fstat(log_fd, &st) == 0 ? st.st_size : 0;
-	off_t from = size >= (off_t)sizeof(text) ? size - (off_t)sizeof(text) + 1 : 0;
-	ssize_t n = size > 0 ? fd_pread_full(log_fd, text, sizeof(text) - 1, from) : 0;
-
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	end = strrchr(text, '\n');
-	if (end != NULL)
-		*end = '\0';
-	line = strrchr(text, '\n');
-	line = line != NULL ? line + 1 : text;
-	/* "coffer-fetch: warn: TEXT" */
-	for (int i = 0; i < 2 && strstr(line, ": ") != NULL && (i == 0 || strncmp(line, "warn", 4) == 0 || strncmp(line, "error", 5) == 0); i++)
-		line = strstr(line, ": ") + 2;
-	snprintf(ret, len, "%s", line);
-	return true;
 }
 
 /* ---- all of each ---- */
@@ -81,14 +56,14 @@ static int failed(const struct fetching *f, int code, const char *what, struct e
 {
 	char line[400];
 
-	return pull_last_line(f->log_fd, line, sizeof(line)) ? err_set(err, code, "%s: %s", what, line) : err_errno(err, code, "%s", what);
+	return fetch_last_line(f->log_fd, line, sizeof(line)) ? err_set(err, code, "%s: %s", what, line) : err_errno(err, code, "%s", what);
 }
 
 static void tell_waiting(struct fetching *f)
 {
 	char line[400], text[500];
 
-	if (f->told || !pull_last_line(f->log_fd, line, sizeof(line)))
+	if (f->told || !fetch_last_line(f->log_fd, line, sizeof(line)))
 		return;
 	f->told = true;
 	snprintf(text, sizeof(text), "%s (it is tried again)", line);

@@ -65,6 +65,7 @@ static void fill_values(struct control *c, struct control_reply *r)
 {
 	struct vm *vm = c->vm;
 	int stop = atomic_load_explicit(&vm->stop_reason, memory_order_acquire);
+	uint64_t remote_since = atomic_load_explicit(&vm->remote_since_ns, memory_order_relaxed);
 
 	r->value[CONTROL_V_STATE] = le64_make(vm->state);
 	r->value[CONTROL_V_STOP] = le64_make((uint64_t)stop);
@@ -77,6 +78,8 @@ static void fill_values(struct control *c, struct control_reply *r)
 	r->value[CONTROL_V_UPTIME_MS] = le64_make((loop_now_ns() - c->started_ns) / 1000000);
 	r->value[CONTROL_V_EXITS] = le64_make(vcpu_exits(vm));
 	r->value[CONTROL_V_UNCLAIMED] = le64_make(vcpu_unclaimed(vm));
+	if (remote_since != 0)
+		r->value[CONTROL_V_REMOTE_WAIT_MS] = le64_make(MAX((loop_now_ns() - remote_since) / 1000000, (uint64_t)1));
 	if (stop != VM_STOP_NONE)
 		snprintf(r->text, sizeof(r->text), "%s", vm->stop_text);
 }

@@ -60,6 +60,7 @@ enum control_value {
 	CONTROL_V_UPTIME_MS,
 	CONTROL_V_EXITS,       /* VM exits to user space */
 	CONTROL_V_UNCLAIMED,   /* accesses no device claimed */
+	CONTROL_V_REMOTE_WAIT_MS, /* for so long reads of a disk have waited for the server of a remote layer; 0: none do */
 	CONTROL_NVALUES = 16,
 };
 

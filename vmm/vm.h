@@ -67,6 +67,7 @@ struct vm {
 	struct vm_participant participant[VM_MAX_PARTICIPANTS];
 	int nparticipants;
 	struct display *display; /* of a VM that has one: the gpu device's, for the input devices (devices/backend/display.h) */
+	_Atomic uint64_t remote_since_ns; /* since when reads of a disk have waited for the server of a remote layer; 0: none do */
 	_Atomic bool stop_claimed; /* somebody is writing stop_text */
 	_Atomic int stop_reason;   /* enum vm_stop */
 	char stop_text[ERR_MAX];   /* valid once stop_reason is set; written by the thread that set it */

@@ -25,6 +25,7 @@
 #include "devices/backend/block_layers.h"
 #include "devices/backend/remote_format.h"
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
 enum { QUEUE = 4096 };
@@ -53,6 +54,7 @@ struct remote {
 	} queue[QUEUE];
 	uint32_t head, tail;
 	bool ended, said_end;
+	uint64_t failing_since_ns[REMOTE_BLOBS]; /* its server, as the last note had it; 0: it has answered since */
 	bool has_note;
 	struct {
 		uint32_t blob, seconds;
@@ -129,6 +131,8 @@ static bool take_arrived(struct remote *r, const struct remote_arrived *m)
 			continue;
 		memset(&w->answered[first - w->first], 1, n);
 		w->open -= n;
+		if (result == 0)
+			r->failing_since_ns[blob] = 0;
 		for (uint32_t k = 0; k < n; k++)
 			answer(r, blob, first + k, result);
 		return true;
@@ -152,6 +156,7 @@ static bool take(struct remote *r, const void *m, size_t n)
 		r->note.result = (int)le32_get(note->result);
 		r->note.seconds = le32_get(note->seconds);
 		r->note.damaged = false;
+		r->failing_since_ns[r->note.blob] = MAX(loop_now_ns() - r->note.seconds * 1000000000ull, (uint64_t)1);
 		return true;
 	case REMOTE_WHOLE:
 		if (n != sizeof(*whole) || le32_get(whole->blob) >= r->nblobs)
@@ -261,6 +266,18 @@ static int on_wait(void *ctx)
 }
 
 const struct block_remote_ops remote_ops = { .want = on_want, .wait = on_wait };
+
+uint64_t remote_waiting_since(const struct remote *r)
+{
+	uint64_t since = 0;
+
+	for (int i = 0; i < REMOTE_WANTS && !r->ended; i++) {
+		uint64_t one = r->wanted[i].open > 0 ? r->failing_since_ns[r->wanted[i].blob] : 0;
+
+		since = one != 0 && (since == 0 || one < since) ? one : since;
+	}
+	return since;
+}
 
 bool remote_note(struct remote *r, char *ret, size_t len)
 {

@@ -41,5 +41,8 @@ bool remote_run(struct remote *r);
 /* Only send what is wanted, before waiting for the socket. */
 bool remote_send(struct remote *r);
 
+/* Since when reads have been waiting for a server that fails (loop_now_ns); 0: none do. */
+uint64_t remote_waiting_since(const struct remote *r);
+
 /* Something to say for the log, once: false when there is nothing. */
 bool remote_note(struct remote *r, char *ret, size_t len);

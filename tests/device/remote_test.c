@@ -317,6 +317,28 @@ static void notes_are_said(void **state)
 	assert_false(remote_note(f->r, note, sizeof(note)));
 }
 
+static void waiting_for_a_server_lasts_until_it_answers(void **state)
+{
+	struct fixture *f = *state;
+	struct remote_note m = { .type = le32_make(REMOTE_NOTE), .result = le32_make((uint32_t)-ECONNREFUSED), .seconds = le32_make(1) };
+	uint32_t first, n;
+	struct one o;
+
+	begin(f, &o, 2 << 20, 512);
+	assert_true(remote_run(f->r));
+	assert_int_equal(take_want(f, &first, &n), 1);
+	assert_true(remote_waiting_since(f->r) == 0);
+	assert_int_equal(send(f->sock, &m, sizeof(m), 0), sizeof(m));
+	assert_true(remote_run(f->r));
+	assert_in_range(remote_waiting_since(f->r), 1, loop_now_ns() - 1000000000);
+	for (uint32_t i = 0; i < n; i++)
+		fill(f, first + i);
+	send_arrived(f, 0, first, n, 0);
+	assert_true(remote_run(f->r));
+	assert_true(remote_waiting_since(f->r) == 0);
+	finish(f, &o, 0);
+}
+
 static void tables_of_other_blobs_are_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -342,6 +364,7 @@ int main(void)
 		cmocka_unit_test(senseless_answers_end_the_connection),
 		cmocka_unit_test_setup_teardown(a_chunk_is_answered_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(notes_are_said, setup, teardown),
+		cmocka_unit_test_setup_teardown(waiting_for_a_server_lasts_until_it_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(tables_of_other_blobs_are_refused, setup, teardown),
 	};
 
