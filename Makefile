@@ -183,6 +183,7 @@ setup:
 
 check: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@B=$(B) scripts/desktop-image.sh >/dev/null || echo "without a desktop image its tests are skipped"
 	@B=$(B) tests/run
 check-fast: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) all
