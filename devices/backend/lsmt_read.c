@@ -51,6 +51,36 @@ int lsmt_sealed_open(int fd, const char *name, struct lsmt_sealed *ret, struct e
 	return r < 0 ? r : lsmt_sealed_open_bytes(&b, name, ret, err);
 }
 
+static bool is_padding(const struct lsmt_seg *s)
+{
+	return s->length == 0 && s->offset == LSMT_OFFSET_MAX;
+}
+
+/* Between index and trailer there is nothing but padding: what is more has been an entry before the trailer was damaged. */
+static int check_tail(const struct lsmt_bytes *b, const char *name, const struct lsmt_head *t, uint64_t end, struct err *err)
+{
+	uint64_t at = t->index_offset + t->index_entries * LSMT_ENTRY_BYTES, n = end - at;
+	uint8_t tail[LSMT_BLOCK];
+	ssize_t got;
+
+	if (t->index_offset % 512 != 0 || n > sizeof(tail))
+		return err_set(err, -EINVAL, "%s: its trailer is damaged: the index would end at %" PRIu64 ", %" PRIu64 " bytes before it", name, at,
+			       n);
+	got = n == 0 ? 0 : b->read_at(b->ctx, tail, n, at);
+	if (got < 0 || (uint64_t)got != n)
+		return err_errno(err, got < 0 ? (int)got : -EIO, "%s: read behind its index", name);
+	for (uint64_t i = 0; i + LSMT_ENTRY_BYTES <= n; i += LSMT_ENTRY_BYTES) {
+		static const uint8_t none[LSMT_ENTRY_BYTES];
+		struct lsmt_seg s;
+
+		lsmt_entry_decode(tail + i, &s);
+		if (!is_padding(&s) && memcmp(tail + i, none, sizeof(none)) != 0)
+			return err_set(err, -EINVAL, "%s: its trailer is damaged: there are more than the %" PRIu64 " index entries that it says", name,
+				       t->index_entries);
+	}
+	return 0;
+}
+
 int lsmt_sealed_open_bytes(const struct lsmt_bytes *b, const char *name, struct lsmt_sealed *ret, struct err *err)
 {
 	struct lsmt_head h = { 0 }, t = { 0 };
@@ -84,13 +114,11 @@ int lsmt_sealed_open_bytes(const struct lsmt_bytes *b, const char *name, struct 
 		return err_set(err, -EINVAL,
 			       "%s: its index (%" PRIu64 " bytes at %" PRIu64 ") does not fit its %" PRIu64 " bytes",
 			       name, bytes, t.index_offset, size);
+	r = check_tail(b, name, &t, size - LSMT_BLOCK, err);
+	if (r < 0)
+		return r;
 	*ret = (struct lsmt_sealed){ .head = t, .file_size = size, .data_end = t.index_offset / 512 };
 	return 0;
-}
-
-static bool is_padding(const struct lsmt_seg *s)
-{
-	return s->length == 0 && s->offset == LSMT_OFFSET_MAX;
 }
 
 /* Read n entries; short files give -EIO. */
