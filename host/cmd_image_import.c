@@ -16,16 +16,16 @@ struct import_options {
 static const struct opt import_table[] = {
 	OPT_STRING(struct import_options, name, "name", 'n', "NAME", "name of the image"),
 	OPT_BOOL(struct import_options, replace, "replace", 0, "put it in the place of an image of that name"),
-	OPT_STRING(struct import_options, platform, "platform", 0, "OS/ARCH", "container images: for which machine; " IMAGE_IMPORT_PLATFORM " when not given"),
-	OPT_STRING(struct import_options, tag, "tag", 0, "TAG", "container images: which one, where there are several"),
+	OPT_STRING(struct import_options, platform, "platform", 0, "OS/ARCH", "container images only: for which machine; " IMAGE_IMPORT_PLATFORM " when not given"),
+	OPT_STRING(struct import_options, tag, "tag", 0, "TAG", "container images only: which one, where there are several"),
 	OPT_SIZE(struct import_options, size, "size", 0, "SIZE", MIB(1), EXT4_SIZE_MAX, 1,
-		 "size of the file system; 16G when not given. Free space takes no disk"),
+		 "size of the file system; 16G when not given. Free space takes no disk. Disks and layers of overlaybd have theirs"),
 	CMD_OPT_HELP(struct import_options),
 	OPT_END,
 };
 
 static const struct cmd_help import_help = {
-	.usage = "image import PATH --name NAME [--replace] [--platform OS/ARCH] [--tag TAG] [--size SIZE]",
+	.usage = "image import PATH|- --name NAME [--replace] [--platform OS/ARCH] [--tag TAG] [--size SIZE]",
 	.summary = "make a root disk image of what another program made",
 	.text = "PATH is one of:\n"
 		"  an OCI image layout, a directory or a tar of one (skopeo, umoci, buildah);\n"
@@ -33,12 +33,15 @@ static const struct cmd_help import_help = {
 		"  a tar of a root file system, also compressed, or such a directory;\n"
 		"  a disk, raw or qcow2, with ext4, erofs or squashfs on it or on its only\n"
 		"  partition for Linux;\n"
-		"  layers of overlaybd: a file, or a directory of them.\n"
+		"  layers of overlaybd: a file, or a directory of them;\n"
+		"  '-': one of these files from stdin.\n"
 		"Environment, command, directory and user of a container image become the image's\n"
-		"defaults. The image appears when it is whole. None of it needs root.",
+		"defaults. The image appears when it is whole. None of it needs root.\n"
+		"Of extended attributes user.*, file capabilities and ACLs are kept, at most 2048 bytes a file;\n"
+		"one line says that others were left out.",
 	.options = import_table,
 	.examples = "skopeo copy docker://debian:12 oci:debian && coffer image import debian --name debian12\n"
-		    "docker save app | zstd >app.tar.zst && coffer image import app.tar.zst --name app\n"
+		    "docker save app | coffer image import - --name app\n"
 		    "coffer image import disk.qcow2 --name vm",
 };
 

@@ -57,10 +57,14 @@ static int ext2_error(struct err *err, errcode_t code, const char *what)
 {
 	int e = code == EXT2_ET_NO_MEMORY	? -ENOMEM :
 		code == EXT2_ET_BLOCK_ALLOC_FAIL ? -ENOSPC :
+		code == EXT2_ET_SHORT_WRITE	? -ENOSPC : /* of a file, which has no other reason */
 		code > 0 && code < 4096		? -(int)code :
 						  -EIO;
 
-	return err_set(err, e, "%s: %s", what, e == -ENOSPC ? "the file system is full: give a larger --size" : error_message(code));
+	return err_set(err, e, "%s: %s", what,
+		       code == EXT2_ET_BLOCK_ALLOC_FAIL ? "the file system is full: give a larger --size" :
+		       e == -ENOSPC			 ? "No space left on device, where the image is made" :
+							   error_message(code));
 }
 
 /* ---- sizes ---- */

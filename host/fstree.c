@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "host/posix_acl.h"
 #include "lib/text.h"
 #include "lib/util.h"
 
@@ -285,7 +286,9 @@ int fstree_add(struct fstree *t, const char *path, const struct fstree_inode *li
 	d = len == 0 ? NULL : find(t, dir, name, len);
 	inode = len == 0 ? t->root : d == NULL ? NULL : d->inode;
 	if (inode != NULL && S_ISDIR(inode->mode) != S_ISDIR(like->mode)) {
-		if (len == 0 || (S_ISDIR(inode->mode) && inode->dir.first != NULL))
+		if (len == 0)
+			return err_set(err, -EINVAL, "the root, '/', would be something that is no directory");
+		if (S_ISDIR(inode->mode) && inode->dir.first != NULL)
 			return err_set(err, -EINVAL, "'%s' would replace a directory that has contents", TEXT_CUT(path));
 	}
 	if (inode == NULL || !S_ISDIR(inode->mode) || !S_ISDIR(like->mode)) {
@@ -341,7 +344,9 @@ int fstree_add_link(struct fstree *t, const char *path, const char *target, stru
 	if (r < 0)
 		return r;
 	d = len == 0 ? NULL : find(t, dir, name, len);
-	if (len == 0 || (d != NULL && S_ISDIR(d->inode->mode)))
+	if (len == 0)
+		return err_set(err, -EINVAL, "the root, '/', would be a hard link");
+	if (d != NULL && S_ISDIR(d->inode->mode))
 		return err_set(err, -EINVAL, "'%s' would replace a directory by a hard link", TEXT_CUT(path));
 	if (d != NULL) {
 		d->inode->nlink--;
@@ -514,6 +519,17 @@ int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *n
 		else
 			total += strlen(x->name) + x->size;
 	}
+	if (strcmp(name, POSIX_ACL_ACCESS) == 0 || strcmp(name, POSIX_ACL_DEFAULT) == 0) {
+		uint32_t mode;
+
+		if (posix_acl_check(value, size, &mode) < 0)
+			return err_set(err, -EINVAL, "attribute '%s': that is no ACL", name);
+		/* The kernel takes both together. */
+		if (strcmp(name, POSIX_ACL_ACCESS) == 0 && !S_ISLNK(inode->mode))
+			inode->mode = (inode->mode & ~0777u) | mode;
+		if (S_ISLNK(inode->mode) || (strcmp(name, POSIX_ACL_ACCESS) == 0 && size == POSIX_ACL_HEAD + 3 * POSIX_ACL_ENTRY))
+			return 0; /* the mode says it all */
+	}
 	if (*name == '\0' || strlen(name) > FSTREE_NAME_MAX || total > FSTREE_XATTRS_MAX)
 		return err_set(err, -E2BIG, "attribute '%s': more than %d bytes of attributes on one file", TEXT_CUT(name),
 			       FSTREE_XATTRS_MAX);
@@ -537,7 +553,21 @@ int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *n
 
 bool fstree_xattr_is_kept(const char *name)
 {
-	return strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0;
+	return strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0 || strcmp(name, POSIX_ACL_ACCESS) == 0 ||
+	       strcmp(name, POSIX_ACL_DEFAULT) == 0;
+}
+
+void fstree_leave_out(struct fstree *t, const char *name)
+{
+	if (t->left_out++ == 0)
+		snprintf(t->left_out_name, sizeof(t->left_out_name), "%s", name);
+}
+
+void fstree_note_left_out(const struct fstree *t, struct err *note)
+{
+	if (t->left_out > 0)
+		err_set(note, -ENOTSUP, "left out: %llu extended attribute%s that images do not keep, such as '%s' (docs/images.md)",
+			(unsigned long long)t->left_out, t->left_out > 1 ? "s" : "", TEXT_CUT(t->left_out_name));
 }
 
 struct fstree_inode *fstree_lookup(const struct fstree *t, const char *path)

@@ -72,6 +72,8 @@ struct fstree {
 	struct fstree_dirent **buckets;
 	size_t nbuckets, ndirents;
 	uint16_t layer; /* what entries are marked with; the caller counts it up where layers matter */
+	uint64_t left_out; /* attributes that are not kept, and the name of the first */
+	char left_out_name[128];
 	struct fstree_chunk *chunks; /* all of the above is in these */
 };
 
@@ -101,13 +103,16 @@ int fstree_remove(struct fstree *t, const char *path, struct err *err);
  * up, from the root to itself. What is not there is kept as it is. -ELOOP, -ENAMETOOLONG with a text. */
 int fstree_resolve(const struct fstree *t, const char *path, char ret[FSTREE_PATH_MAX], struct err *err);
 
-/* Give the inode an attribute; an earlier one of that name is replaced. */
+/* Give the inode an attribute; an earlier one of that name is replaced. An access ACL sets the mode's nine bits. */
 int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *name, const void *value, size_t size,
 		     struct err *err);
 
-/* Whether sources take this attribute: "user.*" and file capabilities. Labels of the machine that a source was made on
- * mean nothing in a guest. */
+/* Whether sources take this attribute: "user.*", file capabilities and ACLs. Labels of the machine that a source was made on
+ * mean nothing in a guest. Of others the source says that it has left them out. */
 bool fstree_xattr_is_kept(const char *name);
+void fstree_leave_out(struct fstree *t, const char *name);
+/* One line about them, if there are any. */
+void fstree_note_left_out(const struct fstree *t, struct err *note);
 
 /* What `path` is, or NULL. */
 struct fstree_inode *fstree_lookup(const struct fstree *t, const char *path);

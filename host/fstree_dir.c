@@ -79,8 +79,10 @@ static int read_xattrs(struct dir_source *s, int dir, const char *name, struct f
 		ssize_t size;
 		int r;
 
-		if (!fstree_xattr_is_kept(x))
+		if (!fstree_xattr_is_kept(x)) {
+			fstree_leave_out(s->tree, x);
 			continue;
+		}
 		size = lgetxattr(path, x, s->xattr_value, sizeof(s->xattr_value));
 		if (size < 0)
 			return err_errno(err, -errno, "attribute '%s' of '%s'", TEXT_CUT(x), TEXT_CUT(s->path));

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "host/fstree_source.h"
+#include "host/posix_acl.h"
 #include "lib/fd.h"
 #include "lib/tar.h"
 #include "lib/text.h"
@@ -110,9 +111,25 @@ static int on_end(void *arg, struct err *err)
 static int on_xattr(void *arg, const char *name, const void *value, size_t n, struct err *err)
 {
 	struct tar_source *s = arg;
+	uint8_t acl[POSIX_ACL_SIZE_MAX];
 
-	if (!fstree_xattr_is_kept(name))
+	if (strncmp(name, TAR_ACL, strlen(TAR_ACL)) == 0) {
+		int r = posix_acl_from_text(value, n, acl);
+
+		if (r == -EINVAL)
+			return err_set(err, r, "%s: that is no ACL", name);
+		if (r < 0)
+			fstree_leave_out(s->tree, POSIX_ACL_WITHOUT_IDS);
+		if (r <= 0)
+			return 0;
+		name = strcmp(name + strlen(TAR_ACL), "default") == 0 ? POSIX_ACL_DEFAULT : POSIX_ACL_ACCESS;
+		value = acl;
+		n = (size_t)r;
+	}
+	if (!fstree_xattr_is_kept(name)) {
+		fstree_leave_out(s->tree, name);
 		return 0;
+	}
 	if (s->nxattrs == XATTRS_PENDING || n > sizeof(s->xattr[0].value) || strlen(name) > FSTREE_NAME_MAX)
 		return err_set(err, -E2BIG, "attribute '%s': too many attributes, or too long", TEXT_CUT(name));
 	snprintf(s->xattr[s->nxattrs].name, sizeof(s->xattr[0].name), "%s", name);

@@ -3,7 +3,7 @@
  * Names of images, and resolving one for a VM. Manifests: image_manifest.c.
  *
  * Trust: names come from the command line and become path components, so they have a strict form. Of a disk that is given
- * as a path nothing is looked at but the magic numbers of file systems; layers are judged by whoever reads them.
+ * as a path nothing is looked at but the magic numbers and sizes of file systems; layers are judged by whoever reads them.
  */
 #include "host/image.h"
 
@@ -26,7 +26,7 @@
 #include "lib/text.h"
 #include "lib/util.h"
 
-enum { SECTOR = 512 };
+enum { SECTOR = 512, EXT4_64BIT = 0x80 };
 
 static const char *const format_names[] = {
 	[IMAGE_FORMAT_UNKNOWN] = "raw",
@@ -87,13 +87,15 @@ void image_finish(struct image *image)
 
 /* ---- resolving ---- */
 
-static enum image_format sniff(int fd)
+static int sniff(int fd, uint64_t size, enum image_format *ret, struct err *err)
 {
 	uint8_t block[IMAGE_SNIFF];
 
+	*ret = IMAGE_FORMAT_UNKNOWN;
 	if (fd_pread_full(fd, block, sizeof(block), 0) != (ssize_t)sizeof(block))
-		return IMAGE_FORMAT_UNKNOWN;
-	return image_format_sniff(block);
+		return 0;
+	*ret = image_format_sniff(block);
+	return image_format_check(block, size, err);
 }
 
 enum image_format image_format_sniff(const uint8_t *block)
@@ -105,6 +107,33 @@ enum image_format image_format_sniff(const uint8_t *block)
 	if (memcmp(block, "hsqs", 4) == 0)
 		return IMAGE_FORMAT_SQUASHFS;
 	return IMAGE_FORMAT_UNKNOWN;
+}
+
+int image_format_check(const uint8_t *block, uint64_t size, struct err *err)
+{
+	enum image_format format = image_format_sniff(block);
+	const uint8_t *super = block + 1024;
+	unsigned shift = 0; /* of the unit that `units` has */
+	uint64_t units = 0;
+
+	switch (format) {
+	case IMAGE_FORMAT_EXT4:
+		shift = 10 + MIN(le32_load(super + 24), 6u);
+		units = le32_load(super + 4);
+		if (le32_load(super + 96) & EXT4_64BIT)
+			units |= (uint64_t)le32_load(super + 336) << 32;
+		break;
+	case IMAGE_FORMAT_EROFS:
+		shift = MIN(super[12], (uint8_t)16);
+		units = le32_load(super + 36);
+		break;
+	case IMAGE_FORMAT_SQUASHFS: units = le64_load(block + 40); break;
+	case IMAGE_FORMAT_UNKNOWN: return 0;
+	}
+	if (units <= size >> shift)
+		return 0;
+	return err_set(err, -EINVAL, "the %s says that it has %llu blocks of %u bytes, but there are only %llu bytes: it is cut off",
+		       image_format_name(format), (unsigned long long)units, 1u << shift, (unsigned long long)size);
 }
 
 /* Open a disk file and fill path, size and format. */
@@ -139,7 +168,8 @@ static int open_disk(const char *path, struct image *image, struct err *err)
 		return err_errno(err, absolute == NULL ? -errno : -ENAMETOOLONG, "image: '%s'", path);
 	snprintf(image->path, sizeof(image->path), "%s", absolute);
 	image->size = size;
-	image->format = sniff(fd);
+	if (sniff(fd, size, &image->format, err) < 0)
+		return err_prefix(err, "image: '%s': ", path), -EINVAL;
 	return 0;
 }
 

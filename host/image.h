@@ -87,6 +87,8 @@ void image_layer_finish(struct image_layer *layer);
 /* Which file system a disk has, by the magic numbers in its first IMAGE_SNIFF bytes. */
 enum { IMAGE_SNIFF = 2048 };
 enum image_format image_format_sniff(const uint8_t *block);
+/* -EINVAL when that file system says it is larger than `size` bytes. */
+int image_format_check(const uint8_t *block, uint64_t size, struct err *err);
 const char *image_format_name(enum image_format format); /* "ext4", ...; "raw" when unknown */
 
 /* -ENOENT, with the line that every command has for it. */

@@ -67,11 +67,17 @@ static ssize_t read_some(int in, char *buffer, size_t size, uint64_t done, struc
 	}
 }
 
-static int copy_stream(int in, int out, struct progress *p, struct err *err)
+int image_build_spool(int in, int out, struct progress *p, struct err *err)
 {
 	char buffer[64 << 10];
 	uint64_t done = 0;
+	struct stat st;
 	ssize_t n;
+
+	if (fstat(in, &st) < 0)
+		return err_errno(err, -errno, "stat the archive");
+	if (S_ISCHR(st.st_mode))
+		return err_set(err, -EINVAL, "a terminal or another character device is no archive");
 
 	while ((n = read_some(in, buffer, sizeof(buffer), done, p, err)) > 0) {
 		int r = fd_write_full(out, buffer, (size_t)n);
@@ -100,14 +106,12 @@ static int make_plain(const struct image_draft *d, int *fd, struct progress *p, 
 
 	if (fstat(*fd, &st) < 0)
 		return err_errno(err, -errno, "stat the archive");
-	if (S_ISCHR(st.st_mode))
-		return err_set(err, -EINVAL, "a terminal or another character device is no archive");
 	if (!S_ISREG(st.st_mode)) {
 		out = open_work_file(d, "stream", err);
 		if (out < 0)
 			return out;
 		progress_stage(p, "reading the archive");
-		r = copy_stream(*fd, out, p, err);
+		r = image_build_spool(*fd, out, p, err);
 		fd_close(*fd);
 		*fd = out;
 		if (r < 0)
@@ -243,6 +247,8 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 
 		if (o->root_owner)
 			give_to_root(&tree);
+		if (note == NULL || note->code == 0)
+			fstree_note_left_out(&tree, note);
 		progress_stage(p, "writing the file system");
 		if (options.size == 0)
 			options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * ext4_size_of(&tree));

@@ -33,7 +33,10 @@ struct image_build_options {
 /* That file becomes the image's layer (with this UUID; NULL: random), and goes. */
 int image_build_add_disk(struct image_draft *d, struct image *image, const char *uuid, struct progress *p, struct err *err);
 
+/* All that comes from `in`, a pipe or file, into the empty file `out`. No character devices. */
+int image_build_spool(int in, int out, struct progress *p, struct err *err);
+
 /* 0 or -errno. `note` (may be NULL) gets a line when something went another way than asked: the cached packages
- * were taken because no mirror answered. */
+ * were taken because no mirror answered, or attributes of files were left out. */
 int image_build(const struct image_store *s, const struct image_build_options *o, struct progress *p, struct err *note,
 		struct err *err);

@@ -2,22 +2,32 @@
 /*
  * Exporting images: the table of formats, and the raw disk.
  *
- * A file appears whole or not at all: it is written beside its place and renamed.
+ * What is written appears whole or not at all. A file has no name until then, so nothing is left of an export that was killed. Where that is
+ * not possible (a directory, a file system without such files) it is written beside its place, as PATH.coffer-XXXXXXXX, with
+ * a lock (flock), and renamed; one whose lock is free goes with the next export to the same place.
  */
 #include "host/image_export.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/file.h"
 #include "host/image_disk.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
+
+#define TEMP_SUFFIX ".coffer-"
 
 enum { BUFFER = 1 << 20 };
 
@@ -106,6 +116,44 @@ int image_export_raw(const struct image *image, int out, struct progress *p, str
 
 /* ---- formats ---- */
 
+int image_export_temp(const char *path, char ret[PATH_MAX], struct err *err)
+{
+	uint32_t random;
+
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		return err_errno(err, -errno, "a random name");
+	if ((size_t)snprintf(ret, PATH_MAX, "%s" TEMP_SUFFIX "%08x", path, random) >= PATH_MAX)
+		return err_set(err, -ENAMETOOLONG, "'%s'", TEXT_CUT(path));
+	return 0;
+}
+
+static bool is_temp_of(const char *name, const char *base)
+{
+	size_t n = strlen(base);
+
+	return strncmp(name, base, n) == 0 && strncmp(name + n, TEMP_SUFFIX, strlen(TEMP_SUFFIX)) == 0 &&
+	       strspn(name + n + strlen(TEMP_SUFFIX), "0123456789abcdef") == 8 && name[n + strlen(TEMP_SUFFIX) + 8] == '\0';
+}
+
+void image_export_clean(const char *path)
+{
+	_cleanup_free_ char *copy = strdup(path), *again = strdup(path);
+	DIR *dir = copy == NULL || again == NULL ? NULL : opendir(dirname(copy));
+	const char *base = dir == NULL ? NULL : basename(again);
+
+	for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+		_cleanup_close_ int fd = -1;
+
+		if (!is_temp_of(e->d_name, base))
+			continue;
+		fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+			file_remove_tree(dirfd(dir), e->d_name);
+	}
+	if (dir != NULL)
+		closedir(dir);
+}
+
 int image_export_put(const char *temp, const char *path, struct err *err)
 {
 	if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
@@ -113,6 +161,35 @@ int image_export_put(const char *temp, const char *path, struct err *err)
 	if ((errno == EINVAL || errno == ENOSYS) && access(path, F_OK) < 0 && rename(temp, path) == 0)
 		return 0;
 	return err_errno(err, -errno, "'%s'", path);
+}
+
+/* A file without a name, temp ""; or one beside its place. */
+static int open_temp(const char *path, char temp[PATH_MAX], struct err *err)
+{
+	_cleanup_free_ char *copy = strdup(path);
+	int fd = copy == NULL ? -1 : open(dirname(copy), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666), r;
+
+	temp[0] = '\0';
+	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+		return fd >= 0 ? fd : err_errno(err, -errno, "make '%s'", path);
+	r = image_export_temp(path, temp, err);
+	if (r < 0)
+		return r;
+	fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_errno(err, -errno, "make '%s'", temp);
+	flock(fd, LOCK_EX | LOCK_NB);
+	return fd;
+}
+
+static int name_file(int fd, const char *temp, const char *path, struct err *err)
+{
+	char self[32];
+
+	if (temp[0] != '\0')
+		return image_export_put(temp, path, err);
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 ? err_errno(err, -errno, "'%s'", path) : 0;
 }
 
 static int export_raw(const struct image *image, const char *path, int out, struct progress *p, struct err *err)
@@ -123,17 +200,18 @@ static int export_raw(const struct image *image, const char *path, int out, stru
 
 	if (strcmp(path, "-") == 0)
 		return image_export_raw(image, out, p, err);
-	if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
-		return err_set(err, -ENAMETOOLONG, "'%.80s...'", path);
-	fd = mkostemp(temp, O_CLOEXEC);
+	if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return err_errno(err, -EEXIST, "'%s'", path);
+	image_export_clean(path);
+	fd = open_temp(path, temp, err);
 	if (fd < 0)
-		return err_errno(err, -errno, "make '%s'", temp);
+		return fd;
 	r = image_export_raw(image, fd, p, err);
 	if (r == 0 && fsync(fd) < 0)
-		r = err_errno(err, -errno, "write '%s'", temp);
+		r = err_errno(err, -errno, "write '%s'", path);
 	if (r == 0)
-		r = image_export_put(temp, path, err);
-	if (r < 0)
+		r = name_file(fd, temp, path, err);
+	if (r < 0 && temp[0] != '\0')
 		unlink(temp);
 	return r;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Images as files of other formats. */
 #pragma once
+#include <limits.h>
 #include <stdbool.h>
 
 #include "host/image.h"
@@ -24,5 +25,9 @@ int image_export_raw(const struct image *image, int out, struct progress *p, str
 /* An OCI image layout in the new directory `path`. */
 int image_export_oci(const struct image *image, const char *path, int out, struct progress *p, struct err *err);
 
+/* A name beside `path` to write at, for what cannot be written without one. Whoever uses it holds a lock (flock) on it. */
+int image_export_temp(const char *path, char ret[PATH_MAX], struct err *err);
+/* Remove such of exports to `path` that were killed. */
+void image_export_clean(const char *path);
 /* What was written at `temp` gets its name, never over something else. */
 int image_export_put(const char *temp, const char *path, struct err *err);

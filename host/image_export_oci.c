@@ -4,7 +4,7 @@
  * blobs of the media type of a tar that are none, marked by annotations. Their digests are those of the store, so who
  * imports the layout has an equal image. A raw lowest layer becomes a sealed one.
  *
- * The layout is written beside where it shall be and appears by one rename.
+ * The layout is written beside where it shall be and appears by one rename (image_export.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "host/sha256.h"
 #include "host/vm_disks.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 #define OVERLAYBD_VERSION "0.1.0"
@@ -219,7 +221,7 @@ static int fill(struct layout *l, struct err *err)
 static int open_dirs(struct layout *l, const char *path, struct err *err)
 {
 	l->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (l->dir < 0 || mkdirat(l->dir, "blobs", 0755) < 0 || mkdirat(l->dir, "blobs/sha256", 0755) < 0)
+	if (l->dir < 0 || flock(l->dir, LOCK_EX | LOCK_NB) < 0 || mkdirat(l->dir, "blobs", 0755) < 0 || mkdirat(l->dir, "blobs/sha256", 0755) < 0)
 		return err_errno(err, -errno, "make '%s/blobs'", path);
 	l->blobs = openat(l->dir, "blobs/sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return l->blobs < 0 || fchmod(l->dir, 0755) < 0 ? err_errno(err, -errno, "open '%s/blobs'", path) : 0;
@@ -228,7 +230,7 @@ static int open_dirs(struct layout *l, const char *path, struct err *err)
 int image_export_oci(const struct image *image, const char *path, int out, struct progress *p, struct err *err)
 {
 	struct layout l = { .image = image, .dir = -1, .blobs = -1, .p = p };
-	char temp[PATH_MAX];
+	char temp[PATH_MAX], place[PATH_MAX];
 	size_t len;
 	int r;
 
@@ -238,15 +240,19 @@ int image_export_oci(const struct image *image, const char *path, int out, struc
 	len = strlen(path);
 	while (len > 1 && path[len - 1] == '/')
 		len--;
-	if (len == 0 || len + sizeof(".XXXXXX") > sizeof(temp))
-		return err_set(err, -ENAMETOOLONG, "'%.80s...'", path);
-	snprintf(temp, sizeof(temp), "%.*s.XXXXXX", (int)len, path);
-	if (access(path, F_OK) == 0)
-		return err_set(err, -EEXIST, "'%s': %s", path, strerror(EEXIST));
+	if (len == 0 || len >= sizeof(place))
+		return err_set(err, -ENAMETOOLONG, "'%s'", TEXT_CUT(path));
+	snprintf(place, sizeof(place), "%.*s", (int)len, path);
+	if (faccessat(AT_FDCWD, place, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		return err_errno(err, -EEXIST, "'%s'", place);
+	image_export_clean(place);
+	r = image_export_temp(place, temp, err);
+	if (r < 0)
+		return r;
 	l.layer = calloc(image->nlayers, sizeof(*l.layer));
 	if (l.layer == NULL)
 		return err_set(err, -ENOMEM, "no memory");
-	if (mkdtemp(temp) == NULL) {
+	if (mkdir(temp, 0700) < 0) {
 		r = err_errno(err, -errno, "make '%s'", temp);
 		free(l.layer);
 		return r;
@@ -255,7 +261,7 @@ int image_export_oci(const struct image *image, const char *path, int out, struc
 	if (r == 0)
 		r = fill(&l, err);
 	if (r == 0)
-		r = image_export_put(temp, path, err);
+		r = image_export_put(temp, place, err);
 	fd_close(l.blobs);
 	fd_close(l.dir);
 	free(l.layer);

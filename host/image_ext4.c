@@ -108,32 +108,64 @@ int image_ext4_error(errcode_t code, const char *what, struct err *err)
 	return err_set(err, e, "%s: %s", what, error_message(code));
 }
 
+/* The library reads past damage there, and would look for inodes in wrong places. What a journal is still to write may be these
+ * very blocks. */
+static int check_groups(ext2_filsys fs, struct err *err)
+{
+	errcode_t e;
+
+	if (ext2fs_has_feature_journal_needs_recovery(fs->super))
+		return 0;
+	for (dgrp_t g = 0; g < fs->group_desc_count; g++)
+		if (!ext2fs_group_desc_csum_verify(fs, g))
+			return err_set(err, -EINVAL, "its file system: the descriptor of block group %u is damaged (checksum)", g);
+	e = ext2fs_check_desc(fs);
+	return e != 0 ? image_ext4_error(e, "its file system", err) : 0;
+}
+
+static int open_fs(const struct image *image, struct image_ext4 *e, errcode_t *ret_code, struct err *err)
+{
+	char name[24];
+	int r = image_disk_open(image, &e->disk, err);
+
+	if (r < 0)
+		return r;
+	initialize_ext2_error_table();
+	snprintf(name, sizeof(name), "%" PRIxPTR, (uintptr_t)e);
+	e->manager = malloc(sizeof(*e->manager));
+	*ret_code = e->manager == NULL ? EXT2_ET_NO_MEMORY : ext2fs_open(name, EXT2_FLAG_64BITS, 0, 0, manager(e->manager), &e->fs);
+	if (*ret_code == 0)
+		return check_groups(e->fs, err);
+	e->fs = NULL;
+	return image_ext4_error(*ret_code, "its file system", err);
+}
+
 int image_ext4_open(const struct image *image, struct image_ext4 *ret, struct err *err)
 {
 	const char *label = image->name[0] != '\0' ? image->name : image->path;
-	char name[24];
-	errcode_t e;
+	errcode_t code = 0;
 	int r;
 
 	*ret = IMAGE_EXT4_NONE;
 	if (image->format != IMAGE_FORMAT_EXT4)
 		return err_set(err, -ENOTSUP, "image '%s' is %s: only files of an ext4 can be looked at", label,
 			       image_format_name(image->format));
-	r = image_disk_open(image, &ret->disk, err);
-	if (r < 0)
-		return r;
-	initialize_ext2_error_table();
-	snprintf(name, sizeof(name), "%" PRIxPTR, (uintptr_t)ret);
-	ret->manager = malloc(sizeof(*ret->manager));
-	e = ret->manager == NULL ? EXT2_ET_NO_MEMORY :
-				   ext2fs_open(name, EXT2_FLAG_64BITS, 0, 0, manager(ret->manager), &ret->fs);
-	if (e == 0)
-		return 0;
-	ret->fs = NULL;
-	image_ext4_close(ret);
-	r = image_ext4_error(e, "its file system", err);
-	err_prefix(err, "image '%s': ", label);
+	r = open_fs(image, ret, &code, err);
+	if (r < 0) {
+		image_ext4_close(ret);
+		err_prefix(err, "image '%s': ", label);
+	}
 	return r;
+}
+
+int image_ext4_check(const struct image *image, struct err *err)
+{
+	struct image_ext4 e = IMAGE_EXT4_NONE;
+	errcode_t code = 0;
+	int r = open_fs(image, &e, &code, err);
+
+	image_ext4_close(&e);
+	return code == EXT2_ET_UNSUPP_FEATURE || code == EXT2_ET_RO_UNSUPP_FEATURE ? 0 : r;
 }
 
 void image_ext4_close(struct image_ext4 *e)

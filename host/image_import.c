@@ -82,7 +82,9 @@ static int write_tree(struct importing *i, struct fstree *tree, int contents, co
 	int r;
 
 	if (tree->root->dir.first == NULL)
-		return err_set(err, -EINVAL, "'%s' is empty", i->o->path);
+		return err_set(err, -EINVAL, "'%s' is empty%s", i->o->path,
+			       tree->layer > 0 ? ": it has no files, or whiteouts remove all of them" : "");
+	fstree_note_left_out(tree, i->note);
 	progress_stage(i->p, "writing the file system");
 	if (options.size == 0)
 		options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * MIN(ext4_size_of(tree), EXT4_SIZE_MAX));
@@ -96,6 +98,17 @@ static int write_tree(struct importing *i, struct fstree *tree, int contents, co
 	unlinkat(i->d->fd, "spool", 0);
 	i->image->format = IMAGE_FORMAT_EXT4;
 	return image_build_add_disk(i->d, i->image, digests != NULL ? uuid[1] : NULL, i->p, err);
+}
+
+/* Options that would say nothing here. */
+static int refuse_options(const struct importing *i, const char *what, bool size, bool container, struct err *err)
+{
+	const char *option = !size && i->o->size != 0	       ? "--size" :
+			     !container && i->o->tag != NULL	       ? "--tag" :
+			     !container && i->o->platform != NULL ? "--platform" :
+								       NULL;
+
+	return option == NULL ? 0 : err_set(err, -EINVAL, "%s has no meaning for '%s', %s", option, i->o->path, what);
 }
 
 /* ---- container images ---- */
@@ -158,6 +171,10 @@ static int import_container(struct importing *i, const struct import_source *s, 
 	struct import_oci oci;
 	int r = import_oci_open(s, &i->platform, i->o->tag, &oci, err);
 
+	if (r == 0 && oci.overlaybd && refuse_options(i, "whose layers are taken as they are", false, true, err) < 0) {
+		import_oci_close(&oci);
+		return -EINVAL;
+	}
 	if (r < 0)
 		return r;
 	r = oci.overlaybd ? keep_layers(i, &oci, s, err) : unpack(i, &(struct unpacked){ .oci = &oci, .from = s }, err);
@@ -171,6 +188,8 @@ static int import_container(struct importing *i, const struct import_source *s, 
 
 static int import_tar(struct importing *i, int fd, uint64_t size, struct err *err)
 {
+	if (refuse_options(i, "which is no container image", true, false, err) < 0)
+		return -EINVAL;
 	progress_stage(i->p, "reading the archive");
 	return unpack(i, &(struct unpacked){ .archive = { .fd = fd, .size = size } }, err);
 }
@@ -222,8 +241,10 @@ static int import_dir(struct importing *i, struct err *err)
 		return import_container(i, &s, err);
 	r = import_chain_dir(i->d, i->image, i->fd, i->o->path, i->p, err);
 	if (r != 0) /* 1: it was one */
-		return r < 0 ? r : 0;
-	r = fstree_init(&tree, err);
+		return r < 0 ? r : refuse_options(i, "layers of overlaybd", false, false, err);
+	r = refuse_options(i, "which is no container image", true, false, err);
+	if (r == 0)
+		r = fstree_init(&tree, err);
 	if (r < 0)
 		return r;
 	progress_stage(i->p, "reading the directory");
@@ -238,10 +259,16 @@ static int import_dir(struct importing *i, struct err *err)
 
 static int import_disk(struct importing *i, struct err *err)
 {
-	_cleanup_close_ int disk = make_file(i, IMAGE_BUILD_DISK, err);
-	int r = disk < 0 ? disk : import_disk_copy(i->fd, i->o->path, disk, &i->image->format, i->p, i->note, err);
+	int r = refuse_options(i, "a disk whose file system is taken as it is", false, false, err);
+	_cleanup_close_ int disk = r < 0 ? r : make_file(i, IMAGE_BUILD_DISK, err);
 
-	return r < 0 ? r : image_build_add_disk(i->d, i->image, NULL, i->p, err);
+	r = disk < 0 ? disk : import_disk_copy(i->fd, i->o->path, disk, &i->image->format, i->p, i->note, err);
+
+	if (r == 0)
+		r = image_build_add_disk(i->d, i->image, NULL, i->p, err);
+	if (r == 0 && import_chain_finish(i->d, i->image, err) < 0)
+		err_prefix(err, "'%s': ", i->o->path), r = -EINVAL;
+	return r;
 }
 
 /* ---- what it is ---- */
@@ -275,27 +302,49 @@ static int import_file(struct importing *i, const struct stat *st, struct err *e
 		return err_set(err, -EINVAL, "'%s' is empty", i->o->path);
 	r = import_chain_file(i->d, i->image, i->fd, i->o->path, i->p, err);
 	if (r != 0) /* 1: it was one */
-		return r < 0 ? r : 0;
+		return r < 0 ? r : refuse_options(i, "a layer of overlaybd", false, false, err);
 	if (is_compressed(head))
 		return import_compressed(i, (uint64_t)st->st_size, err);
 	if (memcmp(head + TAR_MAGIC, "ustar", 5) == 0)
 		return import_plain(i, i->fd, (uint64_t)st->st_size, err);
 	if (import_disk_is(head, (size_t)n))
 		return import_disk(i, err);
+	if (head[0] == 0 && memcmp(head, head + 1, sizeof(head) - 1) == 0)
+		return err_set(err, -EINVAL, "'%s' begins with zeros: an archive that has nothing in it, or an empty disk", i->o->path);
 	return err_set(err, -EINVAL,
 		       "'%s' is nothing that is known: no tar (also compressed), container image, disk with ext4, "
 		       "erofs or squashfs, qcow2, or layer of overlaybd",
 		       i->o->path);
 }
 
+/* What is read more than once has to be in a file. */
+static int open_path(struct importing *i, struct err *err)
+{
+	_cleanup_close_ int out = -1;
+	int fd, r;
+
+	if (strcmp(i->o->path, "-") != 0) {
+		fd = open(i->o->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+		return fd < 0 ? err_errno(err, -errno, "open '%s'", i->o->path) : fd;
+	}
+	out = make_file(i, "stream", err);
+	if (out < 0)
+		return out;
+	progress_stage(i->p, "reading stdin");
+	r = image_build_spool(STDIN_FILENO, out, i->p, err);
+	unlinkat(i->d->fd, "stream", 0);
+	return r < 0 ? r : TAKE_FD(out);
+}
+
 static int run(struct importing *i, struct err *err)
 {
+	_cleanup_close_ int fd = open_path(i, err);
 	struct stat st;
 	int r;
 
-	_cleanup_close_ int fd = open(i->o->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
 		return err_errno(err, -errno, "open '%s'", i->o->path);
 	i->fd = fd;
 	if (S_ISDIR(st.st_mode))
@@ -330,7 +379,8 @@ int image_import(const struct image_store *s, const struct image_import_options 
 	if (r < 0)
 		return r;
 	snprintf(image.name, sizeof(image.name), "%s", o->name);
-	snprintf(image.source, sizeof(image.source), "%.*s", IMAGE_SOURCE_MAX, o->source != NULL ? o->source : o->path);
+	snprintf(image.source, sizeof(image.source), "%.*s", IMAGE_SOURCE_MAX,
+		 o->source != NULL ? o->source : strcmp(o->path, "-") == 0 ? "stdin" : o->path);
 	r = run(&i, err);
 	image_finish(&image);
 	progress_stage(p, "cleaning up");

@@ -20,6 +20,7 @@
 
 #include "devices/backend/zfile.h"
 #include "host/image_disk.h"
+#include "host/image_ext4.h"
 #include "host/oci_manifest.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -122,7 +123,9 @@ int import_chain_finish(struct image_draft *d, struct image *image, struct err *
 		return err_set(err, -EINVAL,
 			       "the disk that the layers make has no ext4, erofs or squashfs: are all layers there, "
 			       "the lowest first?");
-	return 0;
+	r = image_format_check(block, all.size, err);
+	all.format = image->format;
+	return r == 0 && all.format == IMAGE_FORMAT_EXT4 ? image_ext4_check(&all, err) : r;
 }
 
 int import_chain_file(struct image_draft *d, struct image *image, int fd, const char *name, struct progress *p,
@@ -145,15 +148,22 @@ int import_chain_file(struct image_draft *d, struct image *image, int fd, const 
 
 /* ---- a directory ---- */
 
+/* digest: what it has to have, or NULL. */
 static int add_named(struct image_draft *d, struct image *image, const struct import_source *s, const char *file,
-		     struct progress *p, struct err *err)
+		     const char *digest, struct progress *p, struct err *err)
 {
 	struct import_blob blob;
+	char hex[65];
 	int r = import_source_open(s, file, &blob, err);
 
 	if (r < 0)
 		return r;
-	r = import_chain_add(d, image, &blob, p, err);
+	if (digest != NULL)
+		r = import_blob_digest(&blob, hex, p, err);
+	if (r == 0 && digest != NULL && strcmp(oci_digest_hex(digest), hex) != 0)
+		r = err_set(err, -EBADMSG, "it has the digest sha256:%s, not %s: it is damaged", hex, digest);
+	if (r == 0)
+		r = import_chain_add(d, image, &blob, p, err);
 	import_blob_close(&blob);
 	return r < 0 ? (err_prefix(err, "'%s': ", file), r) : 0;
 }
@@ -170,15 +180,17 @@ static int add_lowers(struct image_draft *d, struct image *image, const struct i
 		      struct progress *p, struct err *err)
 {
 	for (size_t k = 0; k < json_array_size(lowers); k++) {
-		const json_t *file = json_object_get(json_array_get(lowers, k), "file");
+		const json_t *o = json_array_get(lowers, k), *file = json_object_get(o, "file"), *digest = json_object_get(o, "digest");
 		int r;
 
+		if (digest != NULL && (!json_is_string(digest) || !oci_is_digest(json_string_value(digest))))
+			return err_set(err, -EINVAL, "\"lowers\": layer %zu: its \"digest\" is not sha256 and 64 digits", k + 1);
 		if (!json_is_string(file))
 			return err_set(
 				err, -EINVAL,
 				"\"lowers\": layer %zu has no \"file\": only layers that are here can be imported",
 				k + 1);
-		r = add_named(d, image, s, within(s, json_string_value(file)), p, err);
+		r = add_named(d, image, s, within(s, json_string_value(file)), json_string_value(digest), p, err);
 		if (r < 0)
 			return r;
 	}
@@ -201,9 +213,14 @@ static int by_config(struct image_draft *d, struct image *image, const struct im
 			continue;
 		o = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 		lowers = json_object_get(o, "lowers");
-		if (json_array_size(lowers) > 0)
+		/* Files of other programs may be called so, the second one above all: without "lowers" it is none. */
+		if (o == NULL && i == 0)
+			r = err_set(err, -EINVAL, "it is no JSON");
+		else if (lowers != NULL && json_array_size(lowers) == 0)
+			r = err_set(err, -EINVAL, "\"lowers\" is no list of layers, or an empty one");
+		else if (lowers != NULL)
 			r = add_lowers(d, image, s, lowers, p, err);
-		if (r == 0 && json_array_size(lowers) > 0)
+		if (r == 0 && lowers != NULL)
 			r = 1;
 		json_decref(o);
 		if (r < 0)
@@ -237,7 +254,7 @@ static int by_name(struct image_draft *d, struct image *image, const struct impo
 	}
 	for (int k = 0; k < n; k++) {
 		if (layers > 0 && layers == n && r == 0)
-			r = add_named(d, image, s, list[k]->d_name, p, err);
+			r = add_named(d, image, s, list[k]->d_name, NULL, p, err);
 		free(list[k]);
 	}
 	free(list);

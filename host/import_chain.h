@@ -8,7 +8,7 @@
 /* Put the blob on top of what the draft has. The image becomes as large as its largest layer. */
 int import_chain_add(struct image_draft *d, struct image *image, const struct import_blob *blob, struct progress *p,
 		     struct err *err);
-/* All are there: what file system do they make? */
+/* All are there: what file system do they make? What its superblock and descriptors say of themselves has to be true. */
 int import_chain_finish(struct image_draft *d, struct image *image, struct err *err);
 
 /* 1: the file is such a layer, and has become the image's only one; 0: it is none. */

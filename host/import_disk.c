@@ -176,8 +176,10 @@ static int copy(struct disk_source *d, const char *name, int out, enum image_for
 	if (r < 0)
 		return r;
 	*ret_format = image_format_sniff(head);
-	if (*ret_format != IMAGE_FORMAT_UNKNOWN)
-		return disk_source_copy(d, out, p, err);
+	if (*ret_format != IMAGE_FORMAT_UNKNOWN) {
+		r = image_format_check(head, d->size, err);
+		return r < 0 ? (err_prefix(err, "'%s': ", name), r) : disk_source_copy(d, out, p, err);
+	}
 	if (!has_table(head))
 		return err_set(err, -EINVAL, "'%s' has neither a file system that guests can have as root (ext4, erofs, squashfs) nor partitions",
 			       name);
@@ -195,6 +197,8 @@ static int copy(struct disk_source *d, const char *name, int out, enum image_for
 	*ret_format = image_format_sniff(head);
 	if (*ret_format == IMAGE_FORMAT_UNKNOWN)
 		return err_set(err, -EINVAL, "'%s': partition %u has no ext4, erofs or squashfs", name, c.number);
+	if (image_format_check(head, part.d.size, err) < 0)
+		return err_prefix(err, "'%s': partition %u: ", name, c.number), -EINVAL;
 	err_set(note, -EAGAIN, "of '%s', which has %u partition%s, partition %u was taken (%" PRIu64 " MiB, %s)", name, c.partitions,
 		c.partitions > 1 ? "s" : "", c.number, c.size >> 20, image_format_name(*ret_format));
 	return disk_source_copy(&part.d, out, p, err);

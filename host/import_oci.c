@@ -182,7 +182,9 @@ int import_oci_open(const struct import_source *s, const struct oci_platform *wa
 		    struct import_oci *ret, struct err *err)
 {
 	struct import_oci o = { 0 };
-	int r = import_source_has(s, "index.json") ? open_layout(s, wanted, tag, &o, err) : open_saved(s, tag, &o, err);
+	/* `docker save` writes all three, or the last alone. */
+	bool layout = import_source_has(s, "index.json") || (import_source_has(s, "oci-layout") && !import_source_has(s, "manifest.json"));
+	int r = layout ? open_layout(s, wanted, tag, &o, err) : open_saved(s, tag, &o, err);
 
 	if (r == 0)
 		r = check_config(&o, wanted, err);

@@ -231,7 +231,7 @@ static void list_entries(const struct oci_index *o, bool tags, char *out, size_t
 					      *p->variant != '\0' ? "/" : "", p->variant);
 	}
 	if (*out == '\0')
-		snprintf(out, len, "nothing with a name");
+		snprintf(out, len, o->n == 0 ? "none at all" : tags ? "%zu without a tag" : "%zu without a platform", o->n);
 }
 
 int oci_index_choose(const struct oci_index *o, const struct oci_platform *wanted, const char *ref,
@@ -403,10 +403,56 @@ int oci_config_command(const struct oci_config *o, char ***ret)
 	return 0;
 }
 
+/* A name, or a number that is an id. */
+static bool is_user(const char *s, size_t n)
+{
+	bool number = strspn(s, "0123456789") >= n;
+
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)s[i] <= ' ' || s[i] == 0x7f || s[i] == '/' || s[i] == ':')
+			return false;
+	return n > 0 && (!number || (n <= 10 && strtoull(s, NULL, 10) < UINT32_MAX));
+}
+
+static bool leads_up(const char *path)
+{
+	for (const char *p = path; p != NULL; p = strchr(p, '/')) {
+		p += *p == '/';
+		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
+			return true;
+	}
+	return false;
+}
+
+/* What could only fail later, in each VM, or be ignored there. */
+static int check_defaults(const struct oci_config *o, struct err *err)
+{
+	const char *first = o->entrypoint != NULL && *o->entrypoint != NULL ? *o->entrypoint : o->cmd != NULL ? *o->cmd : NULL;
+
+	for (char **s = o->env; s != NULL && *s != NULL; s++)
+		if (**s == '=' || strchr(*s, '=') == NULL)
+			return err_set(err, -EINVAL, "config: \"Env\": '%s' is not NAME=VALUE", TEXT_CUT(*s));
+	if (first != NULL && *first == '\0')
+		return err_set(err, -EINVAL, "config: the command (\"Entrypoint\" and \"Cmd\") begins with an empty word");
+	if (o->user != NULL) {
+		size_t n = strcspn(o->user, ":");
+		const char *group = o->user[n] == ':' ? o->user + n + 1 : NULL;
+
+		if (!is_user(o->user, n) || (group != NULL && !is_user(group, strlen(group))))
+			return err_set(err, -EINVAL, "config: \"User\": '%s' is not USER or USER:GROUP, names or numbers below %u",
+				       TEXT_CUT(o->user), UINT32_MAX);
+	}
+	if (o->cwd != NULL && (*o->cwd != '/' || leads_up(o->cwd) || strlen(o->cwd) > PATH_TEXT_MAX))
+		return err_set(err, -EINVAL, "config: \"WorkingDir\": '%s' is no absolute path without \"..\"", TEXT_CUT(o->cwd));
+	return 0;
+}
+
 int oci_config_apply(struct oci_config *o, struct image *image, struct err *err)
 {
 	char **cmd;
 
+	if (check_defaults(o, err) < 0)
+		return -EINVAL;
 	if (count(o->env) > IMAGE_ENV_MAX || count(o->entrypoint) + count(o->cmd) > IMAGE_ENV_MAX)
 		return err_set(err, -E2BIG, "config: Env has %zu and the command %zu entries; at most %d are taken", count(o->env),
 			       count(o->entrypoint) + count(o->cmd), IMAGE_ENV_MAX);
@@ -429,14 +475,7 @@ int oci_config_apply(struct oci_config *o, struct image *image, struct err *err)
 
 static bool is_path(const char *s)
 {
-	if (*s == '\0' || *s == '/')
-		return false;
-	for (const char *p = s; p != NULL; p = strchr(p, '/')) {
-		p += *p == '/';
-		if (strncmp(p, "..", 2) == 0 && (p[2] == '/' || p[2] == '\0'))
-			return false;
-	}
-	return true;
+	return *s != '\0' && *s != '/' && !leads_up(s);
 }
 
 static int get_saved(const json_t *o, struct oci_docker_image *image, struct err *err)

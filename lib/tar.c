@@ -196,6 +196,8 @@ static int pax_record(struct tar_reader *r, const char *key, size_t key_n, const
 		return err_set(err, -EOPNOTSUPP, "tar: sparse files are not supported; write the archive without --sparse");
 	} else if (key_n > 13 && memcmp(key, "SCHILY.xattr.", 13) == 0) {
 		return pax_xattr(sink, arg, key + 13, key_n - 13, v, n, err);
+	} else if (key_is(key, key_n, TAR_ACL "access") || key_is(key, key_n, TAR_ACL "default")) {
+		return pax_xattr(sink, arg, key, key_n, v, n, err);
 	}
 	if (rc < 0)
 		return err_set(err, rc, "tar: extended header: malformed value of '%.*s'", (int)MIN(key_n, (size_t)32), key);

@@ -3,7 +3,7 @@
  * The tar format: a push reader and a header writer, without I/O and without allocation.
  *
  * The reader takes the stream in pieces of any size and calls its sink: `entry` for each member, then `data` for a
- * file's bytes, then `end`. It reads ustar, pax extended headers (path, linkpath, size, mtime, uid, gid, SCHILY.xattr.*; other
+ * file's bytes, then `end`. It reads ustar, pax extended headers (path, linkpath, size, mtime, uid, gid, SCHILY.xattr.*, SCHILY.acl.*; other
  * keys and global headers are skipped) and GNU long names and base-256 numbers. The writer makes one ustar header, with a pax header before it
  * where a value does not fit.
  *
@@ -39,6 +39,8 @@ struct tar_entry {
 	char name[TAR_PATH_MAX]; /* without trailing slashes; "." or "./" is the directory itself */
 	char link[TAR_PATH_MAX];
 };
+
+#define TAR_ACL "SCHILY.acl." /* before "access" or "default": an attribute whose value is the text of an ACL */
 
 /* 0 or -errno; the first failure is what tar_reader_feed returns. */
 struct tar_sink {

@@ -22,6 +22,7 @@
 
 #include "host/import/gunzip.h"
 #include "host/import/record.h"
+#include "host/posix_acl.h"
 #include "host/sha256.h"
 #include "lib/fd.h"
 #include "lib/util.h"
@@ -109,6 +110,9 @@ static int fail_archive(struct archive *a, const char *what, struct err *err)
 	const char *text = archive_error_string(a);
 	int e = archive_errno(a);
 
+	/* What liblzma says at an end that is none. */
+	if (text != NULL && strstr(text, "No progress is possible") != NULL)
+		text = "truncated xz input: the archive is cut off";
 	return err_set(err, e == ENOMEM ? -ENOMEM : -EINVAL, "%s: %s", what,
 		       text != NULL ? text : "it is damaged or cut off");
 }
@@ -266,11 +270,46 @@ static int take_data(struct reader *r, const char *name, struct import_record *r
 	return 0;
 }
 
+static int send_xattr(struct reader *r, const char *name, const void *value, size_t size, struct err *err)
+{
+	struct import_xattr x = { .name_len = (uint32_t)strlen(name), .value_len = (uint32_t)size };
+	int e = send(r, &x, sizeof(x), err);
+
+	if (e == 0)
+		e = send(r, name, x.name_len, err);
+	return e < 0 ? e : send(r, value, size, err);
+}
+
+/* ACLs, which libarchive has apart from the other attributes, as what they are in a file system. */
+struct acl {
+	const char *name;
+	size_t size;
+	uint8_t value[POSIX_ACL_SIZE_MAX];
+};
+
+static int take_acl(struct archive_entry *entry, int type, const char *name, struct acl *ret, struct err *err)
+{
+	ssize_t len = 0;
+	char *text;
+	int n;
+
+	ret->name = NULL;
+	if (!(archive_entry_acl_types(entry) & type))
+		return 0;
+	text = archive_entry_acl_to_text(entry, &len, type | ARCHIVE_ENTRY_ACL_STYLE_EXTRA_ID);
+	n = text == NULL || len < 0 ? -ENOENT : posix_acl_from_text(text, (size_t)len, ret->value);
+	free(text);
+	if (n == -EINVAL)
+		return err_set(err, n, "'%.200s': '%s': that is no ACL", archive_entry_pathname(entry), name);
+	ret->name = n < 0 ? POSIX_ACL_WITHOUT_IDS : n > 0 ? name : NULL;
+	ret->size = n < 0 ? 0 : (size_t)n;
+	return 0;
+}
+
 static int send_xattrs(struct reader *r, struct archive_entry *entry, uint32_t n, struct err *err)
 {
 	archive_entry_xattr_reset(entry);
 	for (uint32_t i = 0; i < n; i++) {
-		struct import_xattr x;
 		const void *value;
 		const char *name;
 		size_t size;
@@ -283,12 +322,7 @@ static int send_xattrs(struct reader *r, struct archive_entry *entry, uint32_t n
 			return err_set(
 				err, -E2BIG, "'%.200s': attribute '%.80s' has %zu bytes; at most %d are possible",
 				archive_entry_pathname(entry), name != NULL ? name : "", size, IMPORT_XATTR_VALUE_MAX);
-		x = (struct import_xattr){ .name_len = (uint32_t)strlen(name), .value_len = (uint32_t)size };
-		e = send(r, &x, sizeof(x), err);
-		if (e == 0)
-			e = send(r, name, x.name_len, err);
-		if (e == 0)
-			e = send(r, value, size, err);
+		e = send_xattr(r, name, value, size, err);
 		if (e < 0)
 			return e;
 	}
@@ -322,6 +356,8 @@ static int take_member(struct reader *r, struct archive_entry *entry, struct err
 {
 	const char *name = archive_entry_pathname(entry), *link = archive_entry_hardlink(entry);
 	struct import_record record = { .type = link != NULL ? IMPORT_LINK : IMPORT_ENTRY };
+	struct acl acl[2];
+	uint32_t xattrs;
 	int e;
 
 	if (++r->entries > r->o->entries_max)
@@ -349,12 +385,23 @@ static int take_member(struct reader *r, struct archive_entry *entry, struct err
 				       "'%.200s' is a symbolic link to nothing, or to a path of more than %d bytes",
 				       name, IMPORT_NAME_MAX);
 	}
-	record.nxattrs = (uint32_t)archive_entry_xattr_count(entry);
-	if (record.nxattrs > IMPORT_XATTRS_MAX)
+	e = take_acl(entry, ARCHIVE_ENTRY_ACL_TYPE_ACCESS, POSIX_ACL_ACCESS, &acl[0], err);
+	if (e == 0)
+		e = take_acl(entry, ARCHIVE_ENTRY_ACL_TYPE_DEFAULT, POSIX_ACL_DEFAULT, &acl[1], err);
+	if (e < 0)
+		return e;
+	xattrs = (uint32_t)archive_entry_xattr_count(entry);
+	record.nxattrs = xattrs + (acl[0].name != NULL) + (acl[1].name != NULL);
+	if (xattrs > IMPORT_XATTRS_MAX || record.nxattrs > IMPORT_XATTRS_MAX)
 		return err_set(err, -E2BIG, "'%.200s' has %u attributes; at most %d are possible", name, record.nxattrs,
 			       IMPORT_XATTRS_MAX);
 	e = send_record(r, &record, name, S_ISLNK(record.mode) ? link : NULL, err);
-	return e < 0 ? e : send_xattrs(r, entry, record.nxattrs, err);
+	if (e == 0)
+		e = send_xattrs(r, entry, xattrs, err);
+	for (size_t k = 0; e == 0 && k < ARRAY_SIZE(acl); k++)
+		if (acl[k].name != NULL)
+			e = send_xattr(r, acl[k].name, acl[k].value, acl[k].size, err);
+	return e;
 }
 
 static int take_members(struct reader *r, struct err *err)

@@ -160,6 +160,58 @@ static void a_config_becomes_defaults_of_an_image(void **state)
 	oci_config_finish(&o);
 }
 
+static void defaults_that_no_vm_could_have_are_refused(void **state)
+{
+	static const struct {
+		const char *config, *says;
+	} bad[] = {
+		{ "\"Env\":[\"A=1\",\"NOEQ\"]", "\"Env\": 'NOEQ'" },
+		{ "\"Env\":[\"=x\"]", "\"Env\": '=x'" },
+		{ "\"Cmd\":[\"\"]", "empty word" },
+		{ "\"Entrypoint\":[\"\"],\"Cmd\":[\"x\"]", "empty word" },
+		{ "\"User\":\"a:b:c\"", "\"User\": 'a:b:c'" },
+		{ "\"User\":\"99999999999\"", "\"User\": '99999999999'" },
+		{ "\"User\":\"4294967295\"", "\"User\"" },
+		{ "\"User\":\"1:\"", "\"User\"" },
+		{ "\"User\":\"a b\"", "\"User\"" },
+		{ "\"WorkingDir\":\"rel/x\"", "\"WorkingDir\": 'rel/x'" },
+		{ "\"WorkingDir\":\"/../..\"", "\"WorkingDir\"" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct image image = { 0 };
+		struct err err = ERR_INIT;
+		struct oci_config o;
+		char text[256];
+
+		snprintf(text, sizeof(text), "{\"config\":{%s},\"rootfs\":{\"diff_ids\":[]}}", bad[i].config);
+		assert_int_equal(oci_config_parse(text, strlen(text), &o, &err), 0);
+		assert_int_equal(oci_config_apply(&o, &image, &err), -EINVAL);
+		if (strstr(err.text, bad[i].says) == NULL)
+			fail_msg("'%s' lacks '%s'", err.text, bad[i].says);
+		oci_config_finish(&o);
+	}
+}
+
+static void what_is_odd_and_right_in_defaults_is_kept(void **state)
+{
+	static const char text[] = "{\"config\":{\"Env\":[\"A=\",\"B=1\\n2=3\"],\"Entrypoint\":[\"/e\",\"\"],\"User\":\"0:4294967294\","
+				   "\"WorkingDir\":\"/a/..b\"},\"rootfs\":{\"diff_ids\":[]}}";
+	struct image image = { 0 };
+	struct err err = ERR_INIT;
+	struct oci_config o;
+
+	(void)state;
+	assert_int_equal(oci_config_parse(text, strlen(text), &o, &err), 0);
+	assert_int_equal(oci_config_apply(&o, &image, &err), 0);
+	assert_string_equal(image.env[1], "B=1\n2=3");
+	assert_string_equal(image.cmd[1], "");
+	assert_string_equal(image.user, "0:4294967294");
+	image_finish(&image);
+	oci_config_finish(&o);
+}
+
 static void a_config_with_nulls_and_empty_strings_says_nothing(void **state)
 {
 	static const char text[] = "{\"config\":{\"Env\":null,\"Entrypoint\":[],\"Cmd\":null,\"User\":\"\",\"WorkingDir\":\"\"},"
@@ -235,6 +287,8 @@ int main(void)
 		cmocka_unit_test(bad_manifests_are_refused),
 		cmocka_unit_test(a_config_becomes_defaults_of_an_image),
 		cmocka_unit_test(a_config_with_nulls_and_empty_strings_says_nothing),
+		cmocka_unit_test(defaults_that_no_vm_could_have_are_refused),
+		cmocka_unit_test(what_is_odd_and_right_in_defaults_is_kept),
 		cmocka_unit_test(a_docker_save_names_files_of_the_archive),
 		cmocka_unit_test(a_document_is_recognised),
 		cmocka_unit_test(platforms_are_two_or_three_words),
