@@ -117,8 +117,10 @@ $(LIBCORE) $(LIBVMM) $(LIBHOST) $(LIBFETCH) $(LIBIMPORT) $(LIBGPU) $(LIBVNC) $(L
 VMM_LINK := $(if $(SANITIZE),$(LDFLAGS),-static-pie $(filter-out -pie,$(LDFLAGS)))
 $(B)/coffer-vmm: $(B)/vmm/main.o $(LIBVMM) $(LIBCORE)
 	$(CC) $(VMM_LINK) -o $@ $^ $(if $(SANITIZE),$(call pkg,$(PKG_VMM)),$(shell pkg-config --static --libs $(PKG_VMM)))
+# Ten libraries take the dynamic linker longer than a short command takes in all: they are static. libc is not: names of users and hosts
+# come from where this machine has them.
 $(B)/coffer: $(B)/host/main.o $(LIBHOST) $(LIBVMM) $(LIBCORE)
-	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_HOST) $(PKG_VMM))
+	$(CC) $(LDFLAGS) -o $@ $^ -Wl,-Bstatic $(call pkg,$(PKG_HOST) $(PKG_VMM)) -Wl,-Bdynamic -lm
 # The only user of libcurl, whose libraries take longer to load than a whole short command.
 $(B)/coffer-fetch: $(B)/host/fetch/main.o $(LIBFETCH) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_FETCH))
