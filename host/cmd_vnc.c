@@ -128,7 +128,7 @@ static int make_certificate(struct vnc_serve *s, char fingerprint[FINGERPRINT_MA
 	fd_close(fds[4]);
 	if (pid < 0)
 		return pid;
-	to = fd_close(to);
+	fd_close(TAKE_FD(to));
 	n = fd_read_full(from, fingerprint, FINGERPRINT_MAX - 1);
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
@@ -204,7 +204,7 @@ static int listen_at(const char *text, bool password, struct err *err)
 	struct addrinfo *ai = NULL;
 	int fd = resolve(text, &ai, err);
 
-	if (fd < 0)
+	if (fd < 0 || !ai)
 		return fd;
 	if (!is_loopback(ai->ai_addr) && !password) {
 		freeaddrinfo(ai);
@@ -229,7 +229,7 @@ static int listen_somewhere(struct err *err)
 
 static void describe_address(int fd, char *out, size_t len)
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = { 0 };
 	socklen_t n = sizeof(sa);
 	char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Letting viewers in: see front.h. */
-#include "host/vnc/front.h"
+#include "host/vnc/front_internal.h"
 
 #include <errno.h>
 #include <nettle/des.h>
 #include <nettle/memops.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,8 +16,6 @@
 #include <unistd.h>
 
 #include "host/vnc/jail.h"
-#include "host/vnc/transport.h"
-#include "host/vnc/web.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/util.h"
@@ -28,18 +25,8 @@ enum {
 	VENCRYPT_X509_NONE = 260, VENCRYPT_X509_VNC = 261,
 	TLS_HANDSHAKE = 0x16,   /* first byte of who speaks TLS at once */
 	WEB_FIRST_MS = 500,     /* a browser speaks first; a viewer waits for the server */
-	WRONG_DELAY_MS = 1500,  /* before somebody hears that a password was wrong */
+	WRONG_DELAY_MS = 1500,
 	PEM_MAX = 256 * 1024,
-};
-
-struct front {
-	const struct vnc_start *start;
-	const struct front_fds *fds;
-	struct transport t;
-	gnutls_certificate_credentials_t credentials;
-	const struct web_pages *pages;
-	uint64_t pages_size;
-	uint64_t until;
 };
 
 static bool has(const struct front *f, enum vnc_flag flag)
@@ -111,8 +98,8 @@ static void tell(struct front *f, enum vnc_state state)
 /* The challenge. 0, -EACCES after the refusal was sent, or another -errno. */
 static int check_password(struct front *f, int minor, bool *ret_view_only)
 {
-	static const struct timespec delay = { WRONG_DELAY_MS / 1000, WRONG_DELAY_MS % 1000 * 1000000L };
-	uint8_t challenge[16], answer[16];
+	const struct timespec delay = { f->wrong_delay_ms / 1000, f->wrong_delay_ms % 1000 * 1000000L };
+	uint8_t challenge[16], answer[16] = { 0 };
 	bool full, view;
 	int r;
 
@@ -137,12 +124,11 @@ static int check_password(struct front *f, int minor, bool *ret_view_only)
 	return send_reason(f, "Wrong password");
 }
 
-
 /* VeNCrypt 0.2: TLS with our certificate, then what `type` says. */
 static int start_vencrypt(struct front *f, uint32_t type)
 {
 	const uint8_t version[2] = { 0, 2 }, one = 1, zero = 0;
-	uint8_t theirs[4];
+	uint8_t theirs[4] = { 0 };
 	int r = send_bytes(f, version, sizeof(version));
 
 	if (r == 0)
@@ -183,25 +169,40 @@ static int secure_old(struct front *f, uint8_t type, bool *ret_view_only)
 	return r < 0 || type == SECURITY_NONE ? r : check_password(f, 3, ret_view_only);
 }
 
+/* "RFB 003.xxx" and a newline: xxx, or -EPROTO. */
+static int parse_minor(const char version[12])
+{
+	int minor = 0;
+
+	if (memcmp(version, "RFB 003.", 8) != 0 || version[11] != '\n')
+		return -EPROTO;
+	for (int i = 8; i < 11; i++) {
+		if (version[i] < '0' || version[i] > '9')
+			return -EPROTO;
+		minor = minor * 10 + (version[i] - '0');
+	}
+	return minor;
+}
+
 static int secure(struct front *f, bool *ret_view_only)
 {
 	uint8_t type = has(f, VNC_TLS) && !f->t.tls ? SECURITY_VENCRYPT : wants_password(f) ? SECURITY_VNC : SECURITY_NONE;
 	const uint8_t offer[2] = { 1, type };
-	char version[13] = "RFB 003.008\n";
-	unsigned major, minor;
-	uint8_t chosen;
-	int r = send_bytes(f, version, 12);
+	char version[12] = "RFB 003.008\n";
+	uint8_t chosen = 0;
+	int minor;
+	int r = send_bytes(f, version, sizeof(version));
 
 	if (r == 0)
-		r = read_bytes(f, version, 12);
+		r = read_bytes(f, version, sizeof(version));
 	if (r < 0)
 		return r;
-	version[12] = 0;
-	if (sscanf(version, "RFB %3u.%3u\n", &major, &minor) != 2 || major != 3 || version[11] != '\n')
-		return -EPROTO;
+	minor = parse_minor(version);
+	if (minor < 0)
+		return minor;
 	if (minor < 7)
 		return secure_old(f, type, ret_view_only);
-	minor = MIN(minor, 8u);
+	minor = MIN(minor, 8);
 	r = send_bytes(f, offer, sizeof(offer));
 	if (r == 0)
 		r = read_bytes(f, &chosen, 1);
@@ -215,7 +216,7 @@ static int secure(struct front *f, bool *ret_view_only)
 			return r;
 	}
 	if (wants_password(f))
-		return check_password(f, (int)minor, ret_view_only);
+		return check_password(f, minor, ret_view_only);
 	return minor >= 8 ? send_u32(f, 0) : 0;
 }
 
@@ -241,6 +242,13 @@ static int meet(struct front *f)
 		return 0;
 	}
 	return web_serve(&f->t, f->pages, f->pages_size, has(f, VNC_TLS), !wants_password(f), f->until);
+}
+
+int front_let_in(struct front *f, bool *ret_view_only)
+{
+	int r = meet(f);
+
+	return r < 0 ? r : secure(f, ret_view_only);
 }
 
 /* Carries bytes until either side ends. */
@@ -378,6 +386,7 @@ int front_run(const struct vnc_start *start, const struct front_fds *fds, struct
 	f->fds = fds;
 	f->t.fd = fds->connection;
 	f->t.watch = fds->stream;
+	f->wrong_delay_ms = WRONG_DELAY_MS;
 	f->until = loop_now_ns() + (uint64_t)FRONT_HANDSHAKE_MS * 1000000;
 	if (has(f, VNC_TLS))
 		r = load_credentials(f, err);
@@ -389,9 +398,7 @@ int front_run(const struct vnc_start *start, const struct front_fds *fds, struct
 		free(f);
 		return r;
 	}
-	r = meet(f);
-	if (r == 0)
-		r = secure(f, &view_only);
+	r = front_let_in(f, &view_only);
 	if (r == 0) {
 		hello.view_only = view_only || has(f, VNC_VIEW_ONLY);
 		hello.direct = !f->t.tls && !f->t.framed;

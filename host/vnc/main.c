@@ -66,7 +66,7 @@ static int run_viewer(const struct vnc_start *start, const struct front_fds *f, 
 static int serve(struct err *err)
 {
 	struct vnc_start start;
-	struct front_fds fds;
+	struct front_fds fds = { -1, -1, -1, -1, -1, -1 };
 	int pair[2];
 	pid_t pid, parent = getpid();
 	int r = receive_start(&start, &fds, err);

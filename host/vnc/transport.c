@@ -38,10 +38,13 @@ ssize_t transport_read(struct transport *t, void *buf, size_t n)
 		return lower_read(t, buf, n);
 	if (t->ws.closed)
 		return 0;
-	r = lower_read(t, buf, n);
-	if (r <= 0)
-		return r;
-	r = websocket_decode(&t->ws, buf, (size_t)r);
+	do {
+		r = lower_read(t, buf, n);
+		if (r <= 0)
+			return r;
+		r = websocket_decode(&t->ws, buf, (size_t)r);
+		/* Only part of a header, and what TLS has of the rest does not make the socket readable. */
+	} while (r == 0 && !t->ws.closed && transport_has_more(t));
 	if (r == 0)
 		return t->ws.closed ? 0 : -EAGAIN;
 	return r;

@@ -82,7 +82,7 @@ bool view_input(struct view *v, const struct view_moment *m)
 		*last = *m;
 		return true;
 	}
-	if (v->count == VIEW_QUEUE_MAX)
+	if (v->count == VIEW_QUEUE_MAX || (m->motion && v->count >= VIEW_QUEUE_PRESS_MAX))
 		return false;
 	v->queue[(v->head + v->count++) % VIEW_QUEUE_MAX] = *m;
 	return send_moment(v) == 0;

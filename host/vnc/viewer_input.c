@@ -18,6 +18,12 @@
 
 enum { WHEEL_CLICK = 120 /* of the fine wheel axes */, RELEASE_MS = 2000 };
 
+/* Bits of RFB's button mask; the four between are wheels. */
+static const struct {
+	int bit;
+	uint16_t code;
+} button_keys[] = { { 1 << 0, BTN_LEFT }, { 1 << 1, BTN_MIDDLE }, { 1 << 2, BTN_RIGHT }, { 1 << 7, BTN_SIDE } };
+
 static void put(struct view_moment *m, uint16_t type, uint16_t code, int value)
 {
 	m->event[m->n++] = (struct display_input_event){ le16_make(type), le16_make(code), le32_make((uint32_t)value) };
@@ -76,10 +82,6 @@ static void scroll(struct viewer *v, int clicked)
 
 static void on_pointer(int buttons, int x, int y, rfbClientPtr client)
 {
-	static const struct {
-		int bit;
-		uint16_t code;
-	} keys[] = { { 1 << 0, BTN_LEFT }, { 1 << 1, BTN_MIDDLE }, { 1 << 2, BTN_RIGHT }, { 1 << 7, BTN_SIDE } };
 	struct viewer *v = client->screen->screenData;
 	struct view_moment m = { .kind = DISPLAY_POINTER };
 	int changed = buttons ^ v->buttons;
@@ -88,9 +90,9 @@ static void on_pointer(int buttons, int x, int y, rfbClientPtr client)
 		return;
 	put(&m, EV_ABS, ABS_X, scale(x, v->width));
 	put(&m, EV_ABS, ABS_Y, scale(y, v->height));
-	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
-		if (changed & keys[i].bit)
-			put(&m, EV_KEY, keys[i].code, (buttons & keys[i].bit) != 0);
+	for (size_t i = 0; i < ARRAY_SIZE(button_keys); i++)
+		if (changed & button_keys[i].bit)
+			put(&m, EV_KEY, button_keys[i].code, (buttons & button_keys[i].bit) != 0);
 	m.motion = m.n == 2;
 	if (!m.motion || x != v->pointer_x || y != v->pointer_y)
 		view_input(&v->view, &m);
@@ -177,9 +179,9 @@ void viewer_input_finish(struct viewer *v)
 	if (v->buttons && v->pointer_x >= 0 && v->client) {
 		struct view_moment m = { .kind = DISPLAY_POINTER };
 
-		for (int i = 0; i < 3; i++)
-			if (v->buttons & 1 << i)
-				put(&m, EV_KEY, (uint16_t)(i == 0 ? BTN_LEFT : i == 1 ? BTN_MIDDLE : BTN_RIGHT), 0);
+		for (size_t i = 0; i < ARRAY_SIZE(button_keys); i++)
+			if (v->buttons & button_keys[i].bit)
+				put(&m, EV_KEY, button_keys[i].code, 0);
 		if (m.n > 0)
 			view_input(&v->view, &m);
 	}

@@ -68,6 +68,8 @@ static bool is_literal(const char *host)
 		end = strchr(name, ']');
 		if (!end)
 			return false;
+		if (end[1] != 0 && end[1] != ':')
+			return false;
 		*end = 0;
 		return inet_pton(AF_INET6, name + 1, address) == 1;
 	}

@@ -57,6 +57,8 @@ long websocket_decode(struct websocket *w, uint8_t *buf, size_t n)
 {
 	size_t in = 0, out = 0;
 
+	if (w->failed)
+		return -EPROTO;
 	while (!w->closed) {
 		if (w->header_used < header_size(w)) {
 			if (in == n)
@@ -64,8 +66,10 @@ long websocket_decode(struct websocket *w, uint8_t *buf, size_t n)
 			w->header[w->header_used++] = buf[in++];
 			if (w->header_used < 2 || w->header_used < header_size(w))
 				continue;
-			if (header_done(w) < 0)
+			if (header_done(w) < 0) {
+				w->failed = true; /* the fields are those of two frames now */
 				return -EPROTO;
+			}
 		}
 		for (; in < n && w->left > 0; w->left--, w->at++) {
 			uint8_t byte = buf[in++] ^ w->mask[w->at & 3];

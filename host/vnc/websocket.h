@@ -23,11 +23,11 @@ struct websocket {
 	/* A pong that is to be sent, as soon as there is room. */
 	uint8_t pong[WEBSOCKET_CONTROL_MAX];
 	uint8_t pong_len;
-	bool pong_due, closed;
+	bool pong_due, closed, failed;
 };
 
-/* Takes the frames off n bytes at buf, in place. Returns how many bytes of the stream are at buf now (maybe 0), or -EPROTO. After the
- * other side's close frame (w->closed) nothing more is taken. */
+/* Takes the frames off n bytes at buf, in place. Returns how many bytes of the stream are at buf now (maybe 0), or -EPROTO, from then
+ * on always. After the other side's close frame (w->closed) nothing more is taken. */
 long websocket_decode(struct websocket *w, uint8_t *buf, size_t n);
 
 /* The header of a frame of opcode (2: binary, 10: pong, 8: close) with n <= 65535 bytes: its length. */
