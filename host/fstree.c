@@ -522,7 +522,7 @@ int fstree_set_xattr(struct fstree *t, struct fstree_inode *inode, const char *n
 	if (strcmp(name, POSIX_ACL_ACCESS) == 0 || strcmp(name, POSIX_ACL_DEFAULT) == 0) {
 		uint32_t mode;
 
-		if (posix_acl_check(value, size, &mode) < 0)
+		if (!posix_acl_is_valid(value, size, &mode))
 			return err_set(err, -EINVAL, "attribute '%s': that is no ACL", name);
 		/* The kernel takes both together. */
 		if (strcmp(name, POSIX_ACL_ACCESS) == 0 && !S_ISLNK(inode->mode))

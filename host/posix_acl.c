@@ -151,10 +151,10 @@ int posix_acl_from_text(const char *text, size_t len, uint8_t ret[POSIX_ACL_SIZE
 		le32_store(e + 4, list[i].id);
 	}
 	len = POSIX_ACL_HEAD + n * POSIX_ACL_ENTRY;
-	return posix_acl_check(ret, len, NULL) < 0 ? -EINVAL : (int)len;
+	return posix_acl_is_valid(ret, len, NULL) ? (int)len : -EINVAL;
 }
 
-int posix_acl_check(const void *value, size_t size, uint32_t *ret_mode)
+bool posix_acl_is_valid(const void *value, size_t size, uint32_t *ret_mode)
 {
 	const uint8_t *p = value;
 	uint32_t mode = 0;
@@ -162,16 +162,16 @@ int posix_acl_check(const void *value, size_t size, uint32_t *ret_mode)
 
 	if (size < POSIX_ACL_HEAD || (size - POSIX_ACL_HEAD) % POSIX_ACL_ENTRY != 0 || size > POSIX_ACL_SIZE_MAX ||
 	    le32_load(p) != VERSION)
-		return -EINVAL;
+		return false;
 	for (size_t at = POSIX_ACL_HEAD; at < size; at += POSIX_ACL_ENTRY) {
 		struct entry e = { le16_load(p + at), le16_load(p + at + 2), le32_load(p + at + 4) };
 		bool named = e.tag == USER || e.tag == GROUP;
 
 		if (e.tag == 0 || (e.tag & (e.tag - 1)) != 0 || e.tag > OTHER || e.perm > 7)
-			return -EINVAL;
+			return false;
 		/* After those of smaller tags; the others once. */
 		if (have >= (named ? 2u * e.tag : e.tag) || (named && e.id == NO_ID))
-			return -EINVAL;
+			return false;
 		have |= e.tag;
 		if (e.tag == USER_OBJ || e.tag == OTHER)
 			mode |= (uint32_t)e.perm << (e.tag == USER_OBJ ? 6 : 0);
@@ -179,8 +179,8 @@ int posix_acl_check(const void *value, size_t size, uint32_t *ret_mode)
 			mode = (mode & ~070u) | (uint32_t)e.perm << 3;
 	}
 	if ((have & (USER_OBJ | GROUP_OBJ | OTHER)) != (USER_OBJ | GROUP_OBJ | OTHER) || ((have & (USER | GROUP)) && !(have & MASK)))
-		return -EINVAL;
+		return false;
 	if (ret_mode != NULL)
 		*ret_mode = mode;
-	return 0;
+	return true;
 }

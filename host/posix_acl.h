@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* POSIX ACLs: from the text that archives have to the bytes that extended attributes have, and whether those are right. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,5 @@ enum { POSIX_ACL_HEAD = 4, POSIX_ACL_ENTRY = 8, POSIX_ACL_ENTRIES_MAX = 128, POS
  * without an id. */
 int posix_acl_from_text(const char *text, size_t len, uint8_t ret[POSIX_ACL_SIZE_MAX]);
 
-/* 0, or -EINVAL: no attribute that the kernel would take. *ret_mode (may be NULL) are the nine bits that belong to it. */
-int posix_acl_check(const void *value, size_t size, uint32_t *ret_mode);
+/* Whether the kernel would take the attribute. *ret_mode (may be NULL) are the nine bits that belong to it. */
+bool posix_acl_is_valid(const void *value, size_t size, uint32_t *ret_mode);
