@@ -3,7 +3,8 @@
  * Films by libavcodec and libavformat: see record.h.
  *
  * Timestamps are milliseconds (a gif has hundredths of a second): a picture lasts until the next one, however long that is, and the last
- * one is written again at the end so that it lasts too. One thread encodes: the jail has no others.
+ * one until the end. In a gif, which has 16 bits for that, it comes again when it is seen for longer. One thread encodes: the jail
+ * has no others.
  */
 #include <errno.h>
 #include <libavcodec/avcodec.h>
@@ -18,7 +19,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { BUFFER = 64 << 10, GIF_TICK_MS = 10, ERROR_TEXT = 96 };
+enum { BUFFER = 64 << 10, GIF_TICK_MS = 10, GIF_DELAY_MAX = 60000, ERROR_TEXT = 96 };
 
 struct record_encoder {
 	AVFormatContext *file;
@@ -147,7 +148,11 @@ int record_encoder_open(bool gif, bool lossless, uint32_t width, uint32_t height
 	av_log_set_level(AV_LOG_QUIET);
 	*e = (struct record_encoder){ .width = width, .height = height, .gif = gif, .fd = fd, .last = -1,
 				      .frame = av_frame_alloc(), .packet = av_packet_alloc() };
-	r = e->frame && e->packet ? open_file(e, err) : err_set(err, -ENOMEM, "out of memory");
+	if (!e->frame || !e->packet) {
+		record_encoder_close(e);
+		return err_set(err, -ENOMEM, "out of memory");
+	}
+	r = open_file(e, err);
 	if (r == 0)
 		r = open_codec(e, lossless, err);
 	if (r < 0)
@@ -212,16 +217,33 @@ static int convert_gif(struct record_encoder *e, const struct picture *p, struct
 	return 0;
 }
 
+/* The last picture, as often as it takes to be seen until `at`. */
+static int hold(struct record_encoder *e, int64_t at, struct err *err)
+{
+	int r = 0;
+
+	while (r == 0 && e->gif && e->last >= 0 && at - e->last > GIF_DELAY_MAX) {
+		e->last += GIF_DELAY_MAX;
+		e->frame->pts = e->last;
+		r = encode(e, e->frame, err);
+	}
+	return r;
+}
+
 int record_encoder_add(struct record_encoder *e, const struct picture *p, uint64_t at_ms, struct err *err)
 {
-	int r = av_frame_make_writable(e->frame);
+	const int64_t at = (int64_t)(e->gif ? at_ms / GIF_TICK_MS : at_ms);
+	int r = hold(e, at, err);
 
+	if (r < 0)
+		return r;
+	r = av_frame_make_writable(e->frame);
 	if (r < 0)
 		return say(err, r, "a frame");
 	r = e->gif ? convert_gif(e, p, err) : convert(e, p, err);
 	if (r < 0)
 		return r;
-	e->last = MAX((int64_t)(e->gif ? at_ms / GIF_TICK_MS : at_ms), e->last + 1);
+	e->last = MAX(at, e->last + 1);
 	e->frame->pts = e->last;
 	return encode(e, e->frame, err);
 }
@@ -229,12 +251,11 @@ int record_encoder_add(struct record_encoder *e, const struct picture *p, uint64
 int record_encoder_finish(struct record_encoder *e, uint64_t at_ms, struct err *err)
 {
 	int64_t at = (int64_t)(e->gif ? at_ms / GIF_TICK_MS : at_ms);
-	int r = 0;
+	int r = hold(e, at, err);
 
-	/* An encoder of gifs leaves out what is the same again. */
-	if (e->gif && e->last >= 0)
-		av_opt_set_int(e->file->priv_data, "final_delay", MIN(MAX(at - e->last, (int64_t)1), (int64_t)UINT16_MAX), 0);
-	if (!e->gif && e->last >= 0 && at > e->last) {
+	if (r == 0 && e->gif && e->last >= 0)
+		av_opt_set_int(e->file->priv_data, "final_delay", MAX(at - e->last, (int64_t)1), 0);
+	if (r == 0 && !e->gif && e->last >= 0 && at > e->last) {
 		e->frame->pts = at;
 		r = encode(e, e->frame, err);
 	}
