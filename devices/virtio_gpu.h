@@ -30,6 +30,7 @@ enum {
 enum {
 	GPU_QUERY_MAX = 64,            /* bytes of a buffer that holds the result of a query */
 	GPU_STREAM_BYTES = 8 << 20,    /* for command streams on their way */
+	GPU_CONTEXTS_MAX = 64,         /* as the renderer has */
 	GPU_DRAIN_MS = 10000,          /* the renderer may take before a pause; then it is given up */
 };
 #define GPU_BLOB_MAX (1ull << 32) /* bytes of a blob */
@@ -372,7 +373,10 @@ struct gpu_render {
 	uint32_t stream_at, stream_used; /* a ring: the next byte, bytes in use */
 	uint32_t last_fence;
 	uint32_t nresources, nqueries; /* alive as far as the guest knows */
-	uint32_t ncontexts;            /* made and not destroyed */
+	struct gpu_context {
+		uint32_t id; /* 0: free */
+		bool used;   /* a stream was submitted: it holds more than its name */
+	} context[GPU_CONTEXTS_MAX];
 	bool reset_wanted;          /* the renderer still has what was before the driver's reset */
 	bool waiting;               /* the control queue waits for room */
 	struct log_limit limit;
@@ -466,6 +470,11 @@ int64_t gpu_render_stream(struct virtio_gpu *g, uint32_t size, uint32_t *ret_use
 void gpu_render_reset(struct virtio_gpu *g); /* the driver's: any thread */
 void gpu_render_main(struct virtio_gpu *g);  /* main, after it */
 int gpu_render_quiesce(struct virtio_gpu *g);
+/* Contexts that hold nothing yet: a saved guest finds them again. ret: GPU_CONTEXTS_MAX ids; their number. */
+uint32_t gpu_render_contexts(const struct virtio_gpu *g, uint32_t *ret);
+int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* make them anew: 0, -EPIPE without a renderer */
+/* The context, NULL: none. */
+struct gpu_context *gpu_render_context(struct virtio_gpu *g, uint32_t id);
 /* Why the state cannot be saved now: 0, or -EBUSY with a text. */
 int gpu_render_savable(const struct virtio_gpu *g, struct err *err);
 /* Bytes of what the guest has behind a resource, to the renderer's copy or back. */

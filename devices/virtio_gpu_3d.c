@@ -78,14 +78,14 @@ enum gpu_type gpu_ctx_create(struct gpu_call *c)
 
 	memcpy(q.name, c->in.ctx_create.debug_name, MIN(le32_get(c->in.ctx_create.nlen), (uint32_t)sizeof(q.name)));
 	q.arg[0] = c->in.ctx_create.context_init;
-	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_CREATE });
+	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_CREATE, .resource = le32_get(c->in.h.ctx_id) });
 }
 
 enum gpu_type gpu_ctx_destroy(struct gpu_call *c)
 {
 	struct gpu_request q = request(GPU_CTX_DESTROY, le32_get(c->in.h.ctx_id), 0);
 
-	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_DESTROY });
+	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_DESTROY, .resource = le32_get(c->in.h.ctx_id) });
 }
 
 /* Linux attaches everything it has to a context; what is 2D has nothing there. */
@@ -276,6 +276,7 @@ enum gpu_type gpu_submit_3d(struct gpu_call *c)
 	struct gpu_request q = request(GPU_SUBMIT, le32_get(c->in.h.ctx_id), 0);
 	uint32_t size = le32_get(c->in.submit_3d.size), used;
 	const uint64_t fixed = sizeof(c->in.submit_3d);
+	struct gpu_context *context;
 	uint8_t *dst;
 	int64_t at;
 
@@ -289,6 +290,9 @@ enum gpu_type gpu_submit_3d(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
 	c->gpu->host.copied += size;
 	copy_queries_in(c->gpu);
+	context = gpu_render_context(c->gpu, le32_get(c->in.h.ctx_id));
+	if (context)
+		context->used = true;
 	q.offset = le64_make((uint64_t)at);
 	q.size = le64_make(size);
 	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_STREAM, .size = used });

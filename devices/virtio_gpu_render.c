@@ -10,6 +10,9 @@
  * renderer to forget everything before the next command. What it still draws until then may fall on memory that has become another
  * picture of the same VM, which a later frame covers.
  *
+ * Linux makes a context for everyone who opens the device, also to draw in 2D alone. One that no stream was submitted to holds nothing: such
+ * contexts are saved by their numbers, and made anew.
+ *
  * Threads: main, but gpu_render_reset; the device lock always.
  * Trust: answers are hostile; gpu_worker.c has checked that they answer something.
  */
@@ -38,6 +41,27 @@ void gpu_copy_out(struct virtio_gpu *g, struct gpu_resource *r, uint64_t offset,
 		gpu_backing_write(g, &r->backing, offset, src, len);
 }
 
+struct gpu_context *gpu_render_context(struct virtio_gpu *g, uint32_t id)
+{
+	struct gpu_render *render = g->host.render;
+
+	for (uint32_t i = 0; render && i < GPU_CONTEXTS_MAX; i++)
+		if (render->context[i].id == id)
+			return &render->context[i];
+	return NULL;
+}
+
+uint32_t gpu_render_contexts(const struct virtio_gpu *g, uint32_t *ret)
+{
+	const struct gpu_render *render = g->host.render;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; render && i < GPU_CONTEXTS_MAX; i++)
+		if (render->context[i].id && !render->context[i].used)
+			ret[n++] = render->context[i].id;
+	return n;
+}
+
 /* ---- answers ---- */
 
 /* Results that have changed since the guest's own bytes were copied in. */
@@ -64,16 +88,21 @@ static void copy_queries_out(struct virtio_gpu *g)
 static void carry_out(struct virtio_gpu *g, const struct gpu_sent *s, int status)
 {
 	struct gpu_resource *r = gpu_find(g, s->resource);
+	struct gpu_context *context;
 
 	switch (s->kind) {
 	case GPU_SENT_PLAIN:
 	case GPU_SENT_STREAM:
 		return;
 	case GPU_SENT_CTX_CREATE:
-		g->host.render->ncontexts += status == 0;
+		context = gpu_render_context(g, 0);
+		if (status == 0 && context)
+			*context = (struct gpu_context){ .id = s->resource };
 		return;
 	case GPU_SENT_CTX_DESTROY:
-		g->host.render->ncontexts -= status == 0 && g->host.render->ncontexts > 0;
+		context = gpu_render_context(g, s->resource);
+		if (status == 0 && context)
+			*context = (struct gpu_context){ 0 };
 		return;
 	case GPU_SENT_CREATE:
 		if (r && r->three_d.is && status < 0)
@@ -313,7 +342,7 @@ void gpu_render_reset(struct virtio_gpu *g)
 		return;
 	for (uint32_t i = 0; i < GPU_INFLIGHT_MAX; i++)
 		render->sent[i].dead = true;
-	render->ncontexts = 0;
+	memset(render->context, 0, sizeof(render->context));
 	if (render->worker.last_sent != 0) {
 		render->reset_wanted = true;
 		virtio_main_call(&g->vd);
@@ -339,12 +368,30 @@ int gpu_render_quiesce(struct virtio_gpu *g)
 	return 0;
 }
 
+int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct gpu_request q = { .op = le16_make(GPU_CTX_CREATE), .ctx = le32_make(id[i]) };
+		const struct gpu_sent what = { .kind = GPU_SENT_CTX_CREATE, .pending = GPU_NOBODY, .resource = id[i] };
+
+		if (!gpu_render_room(g) && gpu_render_quiesce(g) < 0)
+			return -EPIPE;
+		gpu_render_main(g); /* the reset before the load comes first */
+		if (gpu_render_send(g, &q, &what) < 0)
+			return -EPIPE;
+	}
+	return gpu_render_quiesce(g);
+}
+
 int gpu_render_savable(const struct virtio_gpu *g, struct err *err)
 {
 	const struct gpu_render *render = g->host.render;
+	uint32_t used = 0;
 
-	if (!render || (render->nresources == 0 && render->ncontexts == 0))
+	for (uint32_t i = 0; render && i < GPU_CONTEXTS_MAX; i++)
+		used += render->context[i].used;
+	if (!render || (render->nresources == 0 && used == 0))
 		return 0;
 	return err_set(err, -EBUSY, "%s: programs in the guest use 3D (%u contexts, %u resources), which cannot be saved: end them, or use --gpu 2d",
-		       g->vd.dev.name, render->ncontexts, render->nresources);
+		       g->vd.dev.name, used, render->nresources);
 }

@@ -29,7 +29,7 @@ STATE_SCHEMA(virtio_gpu, 1, VIRTIO_GPU_STATE);
 STATE_SCHEMA(virtio_gpu_resource, 1, VIRTIO_GPU_RESOURCE_STATE);
 #undef STATE_SELF
 
-enum { EXTRA_VERSION = 1, EXTRA_HEADER = 8, LENGTH = 4, ENTRY = 12, PAGE = MEM_PAGE_SIZE };
+enum { EXTRA_VERSION = 1, EXTRA_HEADER = 12, LENGTH = 4, ENTRY = 12, PAGE = MEM_PAGE_SIZE };
 
 static uint64_t pages_of(uint64_t bytes)
 {
@@ -58,7 +58,7 @@ static size_t extra_max(const struct device *d)
 	uint64_t memory = display_memory_size(virtio_gpu_from((struct device *)d)->host.display);
 
 	/* Bitmaps: a bit a page, and what rounding adds to each. */
-	return EXTRA_HEADER + GPU_RESOURCES_MAX * (LENGTH + state_encoded_size(&virtio_gpu_resource_schema) + 1) +
+	return EXTRA_HEADER + GPU_CONTEXTS_MAX * sizeof(le32) + GPU_RESOURCES_MAX * (LENGTH + state_encoded_size(&virtio_gpu_resource_schema) + 1) +
 	       (size_t)GPU_ENTRIES_MAX * ENTRY + memory + memory / PAGE / 8 + 2 * DISPLAY_SCANOUTS_MAX;
 }
 
@@ -66,7 +66,7 @@ static size_t extra_bound(const struct device *d)
 {
 	const struct virtio_gpu *g = virtio_gpu_from((struct device *)d);
 	const struct gpu_resources *t = g->host.resources;
-	size_t n = EXTRA_HEADER + t->n * (LENGTH + state_encoded_size(&virtio_gpu_resource_schema));
+	size_t n = EXTRA_HEADER + (size_t)GPU_CONTEXTS_MAX * sizeof(le32) + t->n * (LENGTH + state_encoded_size(&virtio_gpu_resource_schema));
 
 	for (uint32_t i = 0; i < t->n; i++) {
 		const struct gpu_resource *r = &t->slot[t->order[i]];
@@ -150,11 +150,16 @@ static size_t extra_save(const struct device *d, uint8_t *buf)
 {
 	const struct virtio_gpu *g = virtio_gpu_from((struct device *)d);
 	const struct gpu_resources *t = g->host.resources;
+	uint32_t context[GPU_CONTEXTS_MAX], ncontexts;
 	uint8_t *out = buf;
 
 	le32_store(out, EXTRA_VERSION);
 	le32_store(out + 4, t->n);
+	ncontexts = gpu_render_contexts(g, context);
+	le32_store(out + 8, ncontexts);
 	out += EXTRA_HEADER;
+	for (uint32_t i = 0; i < ncontexts; i++, out += sizeof(le32))
+		le32_store(out, context[i]);
 	for (uint32_t i = 0; i < t->n; i++)
 		out = put_resource(g, out, &t->slot[t->order[i]]);
 	for (uint32_t i = 0; i < g->host.nscanouts; i++)
@@ -319,6 +324,24 @@ static int get_scanouts(struct virtio_gpu *g, struct input *in, struct err *err)
 	return r;
 }
 
+static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, struct err *err)
+{
+	uint32_t id[GPU_CONTEXTS_MAX];
+	const uint8_t *p;
+
+	if (n > GPU_CONTEXTS_MAX || (n && !g->host.render))
+		return err_set(err, -EINVAL, "%u contexts of 3D are impossible here", n);
+	p = take(in, n * sizeof(le32));
+	if (!p)
+		return cut_off(err, "the list of contexts, number", n);
+	for (uint32_t i = 0; i < n; i++) {
+		id[i] = le32_load(p + i * sizeof(le32));
+		if (id[i] == 0)
+			return err_set(err, -EINVAL, "a context of 3D without a number");
+	}
+	return gpu_render_restore(g, id, n) < 0 ? err_set(err, -EPIPE, "coffer-gpu has ended: contexts of 3D cannot be made again") : 0;
+}
+
 static int extra_load(struct device *d, const uint8_t *buf, size_t len, struct err *err)
 {
 	struct virtio_gpu *g = virtio_gpu_from(d);
@@ -331,6 +354,7 @@ static int extra_load(struct device *d, const uint8_t *buf, size_t len, struct e
 		return cut_off(err, "part", 0);
 	if (le32_load(head) != EXTRA_VERSION)
 		return err_set(err, -ENOTSUP, "resources of version %u, this program knows %d", le32_load(head), EXTRA_VERSION);
+	r = get_contexts(g, &in, le32_load(head + 8), err);
 	n = le32_load(head + 4);
 	for (uint32_t i = 0; i < n && r == 0; i++)
 		r = get_resource(g, &in, i, &last_id, err);

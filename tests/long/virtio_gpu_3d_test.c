@@ -361,14 +361,46 @@ static void it_is_saved_only_without_3d_in_use(void **state)
 {
 	struct fixture *f = *state;
 	struct err err = ERR_INIT;
+	struct clear c = clear(1, 0, 0);
 
 	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
 	scene(f);
 	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), -EBUSY);
-	assert_non_null(strstr(err.text, "1 contexts, 1 resources"));
+	assert_non_null(strstr(err.text, "0 contexts, 1 resources"));
+	OK(f, c);
 	assert_int_equal(only(f, VIRTIO_GPU_CMD_RESOURCE_UNREF, RES), VIRTIO_GPU_RESP_OK_NODATA);
+	err = (struct err)ERR_INIT;
+	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), -EBUSY);
+	assert_non_null(strstr(err.text, "1 contexts, 0 resources"));
 	assert_int_equal(only(f, VIRTIO_GPU_CMD_CTX_DESTROY, 0), VIRTIO_GPU_RESP_OK_NODATA);
 	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
+}
+
+static void contexts_that_hold_nothing_are_saved(void **state)
+{
+	struct fixture *f = *state;
+	struct gpu_ctx_create create = { .h = header(VIRTIO_GPU_CMD_CTX_CREATE) };
+	static uint8_t saved[1 << 20];
+	struct err err = ERR_INIT;
+	struct clear c = clear(0, 1, 0);
+	long n;
+
+	OK(f, create);
+	assert_int_equal(device_quiesce(f->t.dev), 0);
+	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
+	assert_true(device_saved_size(f->t.dev) <= sizeof(saved));
+	n = device_save(f->t.dev, saved, sizeof(saved));
+	assert_true(n > 0);
+	if (device_load(f->t.dev, saved, (size_t)n, &err) < 0)
+		fail_msg("%s", err.text);
+	device_resume(f->t.dev);
+	/* It can be drawn with. */
+	assert_int_equal(create_3d(f, RES, TEXTURE_2D, BIND_RENDER_TARGET | BIND_SCANOUT, SIDE, SIDE), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(only(f, VIRTIO_GPU_CMD_CTX_ATTACH_RESOURCE, RES), VIRTIO_GPU_RESP_OK_NODATA);
+	show(f);
+	OK(f, c);
+	flush(f);
+	assert_int_equal(pixels(f)[1], 255);
 }
 
 static void a_pause_waits_for_what_is_under_way(void **state)
@@ -441,6 +473,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(errors_of_the_renderer_are_the_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_dropped_frees_its_memory, setup, teardown),
 		cmocka_unit_test_setup_teardown(it_is_saved_only_without_3d_in_use, setup, teardown),
+		cmocka_unit_test_setup_teardown(contexts_that_hold_nothing_are_saved, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pause_waits_for_what_is_under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(after_a_reset_nothing_is_left, setup, teardown),
 		cmocka_unit_test_setup_teardown(when_the_process_dies_2d_goes_on, setup, teardown),
