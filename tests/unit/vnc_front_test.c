@@ -42,8 +42,7 @@ static int setup(void **state)
 	d->control = control[1];
 	d->watch = watch[1];
 	d->fds = (struct front_fds){ connection[0], control[0], watch[0], -1, -1, -1 };
-	memcpy(d->start.password, "secret", 6);
-	memcpy(d->start.view_password, "watch", 5);
+	d->start = (struct vnc_start){ .password = "secret", .view_password = "watch" };
 	d->f.start = &d->start;
 	d->f.fds = &d->fds;
 	d->f.t.fd = connection[0];
@@ -124,10 +123,10 @@ static void greet(struct door *d, const char *version, uint8_t type)
 
 static void answer(struct door *d, const char *password)
 {
-	char key[VNC_PASSWORD_MAX] = { 0 };
+	char key[VNC_PASSWORD_MAX + 1] = { 0 };
 	uint8_t challenge[16], out[16];
 
-	memcpy(key, password, strlen(password));
+	snprintf(key, sizeof(key), "%s", password);
 	assert_int_equal(recv(d->client, challenge, 16, MSG_WAITALL), 16);
 	front_des_response(key, challenge, out);
 	say(d, out, 16);

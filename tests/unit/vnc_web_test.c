@@ -43,7 +43,7 @@ static int setup(void **state)
 	w->pages->n = 2;
 	w->pages->file[0] = (struct web_file){ "vnc.html", TEXT_AT, 8 };
 	w->pages->file[1] = (struct web_file){ "lost.js", PAGES_SIZE - 4, 8 };
-	memcpy((char *)w->pages + TEXT_AT, "the page and more", 17);
+	memcpy((char *)w->pages + TEXT_AT, "the page and more", 18);
 	*state = w;
 	return 0;
 }
@@ -145,10 +145,9 @@ static void two_hosts_are_refused(void **state)
 
 static void a_request_without_end_is_refused(void **state)
 {
-	static char text[WEB_REQUEST_MAX + 100];
+	static char text[WEB_REQUEST_MAX + 100] = "GET /";
 
-	memset(text, 'a', sizeof(text) - 1);
-	memcpy(text, "GET /", 5);
+	memset(text + 5, 'a', sizeof(text) - 6);
 	check_status(ask(*state, text, OPEN), "431 ");
 }
 

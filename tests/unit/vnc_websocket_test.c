@@ -124,14 +124,15 @@ static void wrong_frames_are_refused(void **state)
 /* The wrong frame comes after one that is longer than a control frame's buffer. */
 static void after_a_wrong_frame_all_is_refused(void **state)
 {
+	static const uint8_t wrong[7] = { PING, 1, 'w', 'r', 'o', 'n', 'g' };
 	struct websocket w = { .opcode = 0 };
 	uint8_t buf[512], text[300] = { 0 };
 	size_t n;
 
 	(void)state;
 	assert_int_equal(websocket_decode(&w, buf, frame(buf, BINARY, text, sizeof(text))), 300);
-	memcpy(buf, "\x89\x01wrong", 7);
-	assert_int_equal(websocket_decode(&w, buf, 7), -EPROTO);
+	memcpy(buf, wrong, sizeof(wrong));
+	assert_int_equal(websocket_decode(&w, buf, sizeof(wrong)), -EPROTO);
 	n = frame(buf, PING, "p", 1);
 	assert_int_equal(websocket_decode(&w, buf, n), -EPROTO);
 	assert_int_equal(websocket_decode(&w, buf, 0), -EPROTO);
