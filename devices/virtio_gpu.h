@@ -357,7 +357,7 @@ enum gpu_sent_kind {
 /* A request to the renderer without its answer. */
 struct gpu_sent {
 	enum gpu_sent_kind kind;
-	bool dead;        /* the device was reset since */
+	bool dead;        /* answered, or the device was reset since */
 	uint32_t pending; /* whose it is: number, GPU_NOBODY */
 	uint32_t resource, scanout;
 	struct display_rect rect;

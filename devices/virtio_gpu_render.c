@@ -158,19 +158,20 @@ static void on_done(void *opaque, uint32_t seq, int status)
 {
 	struct virtio_gpu *g = opaque;
 	struct gpu_render *render = g->host.render;
-	struct gpu_sent *s = &render->sent[seq % GPU_INFLIGHT_MAX];
+	const struct gpu_sent s = render->sent[seq % GPU_INFLIGHT_MAX];
 	struct gpu_pending *p;
 
-	if (s->kind == GPU_SENT_STREAM)
-		render->stream_used -= (uint32_t)s->size;
-	if (s->dead)
+	render->sent[seq % GPU_INFLIGHT_MAX].dead = true; /* answered: nothing follows from it any more */
+	if (s.kind == GPU_SENT_STREAM)
+		render->stream_used -= (uint32_t)s.size;
+	if (s.dead)
 		return;
-	carry_out(g, s, status);
-	if (s->pending == GPU_NOBODY)
+	carry_out(g, &s, status);
+	if (s.pending == GPU_NOBODY)
 		return;
-	p = &g->host.pending[s->pending];
+	p = &g->host.pending[s.pending];
 	if (p->seq == seq && (!p->fence || status < 0))
-		gpu_pending_ready(g, s->pending, answer_of(status));
+		gpu_pending_ready(g, s.pending, answer_of(status));
 	gpu_pending_flush(g);
 }
 

@@ -10,7 +10,7 @@
 
 #include "tests/device/gpu_driver.h"
 
-enum { SIDE = 64, CTX = 1, RES = 7, FLAT = 8, STEP_MS = 60000, FORMAT = DISPLAY_B8G8R8A8 };
+enum { SIDE = 64, CTX = 1, RES = 7, FLAT = 8, AGAIN = 9, STEP_MS = 60000, FORMAT = DISPLAY_B8G8R8A8 };
 enum { CCMD_CREATE_OBJECT = 1, CCMD_SET_FRAMEBUFFER_STATE = 5, CCMD_CLEAR = 7, OBJECT_SURFACE = 8, CLEAR_COLOR0 = 4 };
 enum { TEXTURE_2D = 2, BIND_RENDER_TARGET = 2, BIND_SCANOUT = 1 << 18, BIND_CUSTOM = 1 << 17 };
 
@@ -443,11 +443,16 @@ static void when_the_process_dies_2d_goes_on(void **state)
 	OK(f, c);
 	flush(f);
 	assert_int_equal(gpu_create(&f->t, FLAT, FORMAT, SIDE, SIDE), VIRTIO_GPU_RESP_OK_NODATA);
+	/* What was asked and answered before is not done again: the number has another owner now. */
+	assert_int_equal(create_3d(f, AGAIN, TEXTURE_2D, BIND_RENDER_TARGET, SIDE, SIDE), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(only(f, VIRTIO_GPU_CMD_RESOURCE_UNREF, AGAIN), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(create_3d(f, AGAIN, TEXTURE_2D, BIND_RENDER_TARGET, SIDE, SIDE), VIRTIO_GPU_RESP_OK_NODATA);
 	assert_int_equal(kill(f->pid, SIGKILL), 0);
 	assert_int_equal(waitpid(f->pid, NULL, 0), f->pid);
 	f->pid = 0;
 	while (gpu_worker_alive(&f->t.gpu->host.render->worker))
 		assert_true(loop_step(&f->t.m.vm.loop, STEP_MS) >= 0);
+	assert_non_null(gpu_find(f->t.gpu, AGAIN));
 	/* The picture stays; 3D fails; what is 2D can be made and shown. */
 	assert_int_equal(pixels(f)[2], 255);
 	assert_int_equal(ASK(f, c), VIRTIO_GPU_RESP_ERR_UNSPEC);
