@@ -8,13 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -22,6 +16,7 @@
 
 #include "lib/fd.h"
 #include "lib/privileges.h"
+#include "lib/syscall_filter.h"
 #include "lib/util.h"
 
 /* ---- Landlock ---- */
@@ -72,8 +67,6 @@ static int enter_landlock(int cache_fd, const char *const *ca_files, size_t n)
 
 /* ---- system calls ---- */
 
-enum { FILTER_MAX = 512 };
-
 static const int deadly[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2, SYS_pivot_root,
 	SYS_chroot, SYS_setns, SYS_unshare, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf,
@@ -100,72 +93,21 @@ static const int allowed[] = {
 #endif
 };
 
-#ifdef __x86_64__
-#define ARCH AUDIT_ARCH_X86_64
-#else
-#define ARCH AUDIT_ARCH_AARCH64
-#endif
-
-static size_t put(struct sock_filter *f, size_t n, struct sock_filter one)
+static int enter_filter(struct err *err)
 {
-	f[n] = one;
-	return n + 1;
-}
+	const uint32_t own[] = { (uint32_t)getpid(), 0 }; /* 0 is the process itself for prlimit64 */
+	static const uint32_t names[] = { PR_SET_NAME }, families[] = { AF_INET, AF_INET6, AF_NETLINK };
+	struct syscall_filter f;
 
-/* If the loaded word is `value`: return `action`. */
-static size_t put_case(struct sock_filter *f, size_t n, uint32_t value, uint32_t action)
-{
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
-	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
-}
-
-/* The call: only with one of these for its first argument; 0 and the process itself are the same for prlimit64. */
-static size_t put_own(struct sock_filter *f, size_t n, uint32_t call, bool zero)
-{
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, zero ? 6 : 4));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
-	n = put_case(f, n, (uint32_t)getpid(), SECCOMP_RET_ALLOW);
-	if (zero)
-		n = put_case(f, n, 0, SECCOMP_RET_ALLOW);
-	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-}
-
-static int enter_filter(void)
-{
-	struct sock_filter f[FILTER_MAX];
-	struct sock_fprog program = { .filter = f };
-	size_t n = 0;
-
-	_Static_assert(2 * (ARRAY_SIZE(deadly) + ARRAY_SIZE(allowed)) + 48 < FILTER_MAX, "room for the filter");
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
-#ifdef __x86_64__
-	/* The numbers of the x32 ABI are other names for the same calls. */
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-#endif
-	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
-		n = put_case(f, n, (uint32_t)allowed[i], SECCOMP_RET_ALLOW);
-	for (size_t i = 0; i < ARRAY_SIZE(deadly); i++)
-		n = put_case(f, n, (uint32_t)deadly[i], SECCOMP_RET_KILL_PROCESS);
+	syscall_filter_begin(&f);
+	syscall_filter_calls(&f, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+	syscall_filter_calls(&f, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
 	/* Threads of its own, and its own limits: other processes of the user are none of its business. */
-	n = put_own(f, n, SYS_tgkill, false);
-	n = put_own(f, n, SYS_prlimit64, true);
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
-	n = put_case(f, n, PR_SET_NAME, SECCOMP_RET_ALLOW);
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 1, 0));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])));
-	n = put_case(f, n, AF_INET, SECCOMP_RET_ALLOW);
-	n = put_case(f, n, AF_INET6, SECCOMP_RET_ALLOW);
-	n = put_case(f, n, AF_NETLINK, SECCOMP_RET_ALLOW);
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES));
-	program.len = (unsigned short)n;
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+	syscall_filter_values(&f, SYS_tgkill, 0, own, 1, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+	syscall_filter_values(&f, SYS_prlimit64, 0, own, 2, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+	syscall_filter_values(&f, SYS_prctl, 0, names, ARRAY_SIZE(names), SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+	syscall_filter_values(&f, SYS_socket, 0, families, ARRAY_SIZE(families), SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EACCES);
+	return syscall_filter_enter(&f, SECCOMP_RET_ERRNO | EPERM, false, err);
 }
 
 int jail_enter(int cache_fd, const char *const *ca_files, size_t n, struct err *err)
@@ -177,6 +119,6 @@ int jail_enter(int cache_fd, const char *const *ca_files, size_t n, struct err *
 	r = enter_landlock(cache_fd, ca_files, n);
 	if (r < 0)
 		return err_errno(err, r, "jail: Landlock");
-	r = enter_filter();
-	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
+	r = enter_filter(err);
+	return r < 0 ? err_prefix(err, "jail: "), r : 0;
 }

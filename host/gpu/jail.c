@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <seccomp.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,6 +23,7 @@
 
 #include "lib/fd.h"
 #include "lib/privileges.h"
+#include "lib/syscall_filter.h"
 #include "lib/util.h"
 
 #define NEW_ROOT "/tmp"
@@ -150,46 +150,39 @@ int gpu_jail_enter(const char *render_node, struct err *err)
 }
 
 static const int allowed[] = {
-	SCMP_SYS(read), SCMP_SYS(write), SCMP_SYS(readv), SCMP_SYS(writev), SCMP_SYS(recvfrom), SCMP_SYS(sendto), SCMP_SYS(poll),
-	SCMP_SYS(ppoll), SCMP_SYS(close), SCMP_SYS(lseek), SCMP_SYS(fstat), SCMP_SYS(mmap), SCMP_SYS(munmap), SCMP_SYS(mprotect),
-	SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(brk), SCMP_SYS(futex), SCMP_SYS(clone), SCMP_SYS(clone3), SCMP_SYS(set_robust_list),
-	SCMP_SYS(rseq), SCMP_SYS(exit), SCMP_SYS(exit_group), SCMP_SYS(rt_sigprocmask), SCMP_SYS(rt_sigreturn), SCMP_SYS(rt_sigaction),
-	SCMP_SYS(sigaltstack), SCMP_SYS(sched_yield), SCMP_SYS(sched_getaffinity), SCMP_SYS(sched_setaffinity), SCMP_SYS(nanosleep),
-	SCMP_SYS(clock_nanosleep), SCMP_SYS(clock_gettime), SCMP_SYS(gettimeofday), SCMP_SYS(getpid), SCMP_SYS(gettid), SCMP_SYS(getrandom),
-	SCMP_SYS(restart_syscall), SCMP_SYS(ioctl), SCMP_SYS(fcntl), SCMP_SYS(dup), SCMP_SYS(eventfd2), SCMP_SYS(memfd_create),
-	SCMP_SYS(ftruncate), SCMP_SYS(sysinfo), SCMP_SYS(uname), SCMP_SYS(getrusage), SCMP_SYS(membarrier), SCMP_SYS(set_tid_address),
-	SCMP_SYS(arch_prctl), SCMP_SYS(getuid), SCMP_SYS(geteuid), SCMP_SYS(getgid), SCMP_SYS(getegid), SCMP_SYS(epoll_wait), SCMP_SYS(epoll_ctl),
+	SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_recvfrom, SYS_sendto, SYS_poll, SYS_ppoll, SYS_close,
+	SYS_lseek, SYS_fstat, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise, SYS_brk, SYS_futex,
+	SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_exit, SYS_exit_group, SYS_rt_sigprocmask,
+	SYS_rt_sigreturn, SYS_rt_sigaction, SYS_sigaltstack, SYS_sched_yield, SYS_sched_getaffinity,
+	SYS_sched_setaffinity, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_gettimeofday, SYS_getpid,
+	SYS_gettid, SYS_getrandom, SYS_restart_syscall, SYS_ioctl, SYS_fcntl, SYS_dup, SYS_eventfd2,
+	SYS_memfd_create, SYS_ftruncate, SYS_sysinfo, SYS_uname, SYS_getrusage, SYS_membarrier, SYS_set_tid_address,
+	SYS_arch_prctl, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_epoll_wait, SYS_epoll_ctl,
 #ifdef __SANITIZE_ADDRESS__
-	SCMP_SYS(getdents64), SCMP_SYS(ptrace), SCMP_SYS(wait4), SCMP_SYS(pread64), SCMP_SYS(prctl), SCMP_SYS(tgkill), SCMP_SYS(personality),
+	SYS_getdents64, SYS_ptrace, SYS_wait4, SYS_pread64, SYS_prctl, SYS_tgkill, SYS_personality,
 #endif
 };
 
 /* Asked for by drivers that go on without. */
 static const int refused[] = {
-	SCMP_SYS(open), SCMP_SYS(openat), SCMP_SYS(access), SCMP_SYS(faccessat), SCMP_SYS(faccessat2), SCMP_SYS(stat), SCMP_SYS(lstat),
-	SCMP_SYS(newfstatat), SCMP_SYS(statx), SCMP_SYS(readlink), SCMP_SYS(readlinkat), SCMP_SYS(mkdir), SCMP_SYS(prlimit64), SCMP_SYS(sched_setscheduler), SCMP_SYS(setpriority), SCMP_SYS(kcmp), SCMP_SYS(socket),
-	SCMP_SYS(statfs), SCMP_SYS(flock), SCMP_SYS(unlink),
+	SYS_open, SYS_openat, SYS_access, SYS_faccessat, SYS_faccessat2, SYS_stat, SYS_lstat, SYS_newfstatat,
+	SYS_statx, SYS_readlink, SYS_readlinkat, SYS_mkdir, SYS_prlimit64, SYS_sched_setscheduler, SYS_setpriority,
+	SYS_kcmp, SYS_socket, SYS_statfs, SYS_flock, SYS_unlink,
 #ifndef __SANITIZE_ADDRESS__
-	SCMP_SYS(getdents64), SCMP_SYS(prctl), SCMP_SYS(tgkill),
+	SYS_getdents64, SYS_tgkill,
 #endif
 };
 
 int gpu_jail_filter(struct err *err)
 {
-	scmp_filter_ctx c = seccomp_init(SCMP_ACT_KILL_PROCESS);
-	int r = c ? seccomp_attr_set(c, SCMP_FLTATR_CTL_TSYNC, 1) : -ENOMEM;
+	static const uint32_t names[] = { PR_SET_NAME };
+	struct syscall_filter f;
+	int r;
 
-	for (size_t i = 0; i < ARRAY_SIZE(allowed) && r == 0; i++)
-		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, allowed[i], 0);
-	for (size_t i = 0; i < ARRAY_SIZE(refused) && r == 0; i++)
-		r = seccomp_rule_add(c, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
-#ifndef __SANITIZE_ADDRESS__
-	/* A thread's name may be set; nothing else of prctl. */
-	if (r == 0)
-		r = seccomp_rule_add(c, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_NAME, 0));
-#endif
-	if (r == 0)
-		r = seccomp_load(c);
-	seccomp_release(c);
-	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
+	syscall_filter_begin(&f);
+	syscall_filter_calls(&f, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+	syscall_filter_calls(&f, refused, ARRAY_SIZE(refused), SECCOMP_RET_ERRNO | EPERM);
+	syscall_filter_values(&f, SYS_prctl, 0, names, ARRAY_SIZE(names), SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+	r = syscall_filter_enter(&f, SECCOMP_RET_KILL_PROCESS, true, err);
+	return r < 0 ? err_prefix(err, "jail: "), r : 0;
 }

@@ -4,22 +4,16 @@
  * calls which read messages, map the display's memory, write the film and allocate. Nothing can be opened or connected to.
  */
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "host/record/record.h"
 #include "lib/privileges.h"
+#include "lib/syscall_filter.h"
 #include "lib/util.h"
 
 #define MEMORY_MAX ((rlim_t)4 << 30)
-
-enum { FILTER_MAX = 128 };
 
 static const int allowed[] = {
 	SYS_read, SYS_write, SYS_lseek, SYS_close, SYS_munmap, SYS_mremap, SYS_madvise, SYS_brk, SYS_futex, SYS_exit, SYS_exit_group,
@@ -31,55 +25,16 @@ static const int allowed[] = {
 #endif
 };
 
-#ifdef __x86_64__
-#define ARCH AUDIT_ARCH_X86_64
-#else
-#define ARCH AUDIT_ARCH_AARCH64
-#endif
-
-struct program {
-	struct sock_filter f[FILTER_MAX];
-	unsigned short n;
-};
-
-static void put(struct program *p, struct sock_filter one)
+static int enter_filter(struct err *err)
 {
-	p->f[p->n++] = one;
-}
+	struct syscall_filter f;
 
-static void allow(struct program *p, int nr)
-{
-	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, 0, 1));
-	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-}
-
-/* Memory, but none to execute. */
-static void allow_memory(struct program *p, int nr)
-{
-	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)nr, 0, 4));
-	put(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])));
-	put(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 1, 0));
-	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-	put(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-}
-
-static int enter_filter(void)
-{
-	struct program p = { .n = 0 };
-	struct sock_fprog program = { .filter = p.f };
-
-	_Static_assert(2 * ARRAY_SIZE(allowed) + 24 < FILTER_MAX, "room for the filter");
-	put(&p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-	put(&p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
-	put(&p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	put(&p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
-	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
-		allow(&p, allowed[i]);
-	allow_memory(&p, SYS_mmap);
-	allow_memory(&p, SYS_mprotect);
-	put(&p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	program.len = p.n;
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+	syscall_filter_begin(&f);
+	syscall_filter_calls(&f, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+	/* Memory, but none to execute. */
+	syscall_filter_without(&f, SYS_mmap, 2, PROT_EXEC);
+	syscall_filter_without(&f, SYS_mprotect, 2, PROT_EXEC);
+	return syscall_filter_enter(&f, SECCOMP_RET_KILL_PROCESS, false, err);
 }
 
 int record_jail_enter(struct err *err)
@@ -95,6 +50,6 @@ int record_jail_enter(struct err *err)
 	if (setrlimit(RLIMIT_DATA, &memory) < 0)
 		return err_errno(err, -errno, "jail: limit of memory");
 #endif
-	r = enter_filter();
-	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
+	r = enter_filter(err);
+	return r < 0 ? err_prefix(err, "jail: "), r : 0;
 }

@@ -3,20 +3,16 @@
 #include "host/vnc/jail.h"
 
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "lib/privileges.h"
+#include "lib/syscall_filter.h"
 #include "lib/util.h"
 
 #define ADDRESS_SPACE_MAX ((rlim_t)6 << 30) /* the display's memory, two pictures of 8192x8192, what encoders need */
-
-enum { FILTER_MAX = 256 };
 
 static const int deadly[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
@@ -36,72 +32,19 @@ static const int allowed[] = {
 #endif
 };
 
-#ifdef __x86_64__
-#define ARCH AUDIT_ARCH_X86_64
-#else
-#define ARCH AUDIT_ARCH_AARCH64
-#endif
-
-static size_t put(struct sock_filter *f, size_t n, struct sock_filter one)
+static int enter_filter(struct err *err)
 {
-	f[n] = one;
-	return n + 1;
-}
+	/* No duplicate, lock, seal or signal. */
+	static const uint32_t fcntls[] = { F_GETFD, F_SETFD, F_GETFL, F_SETFL };
+	struct syscall_filter f;
 
-/* If the loaded word is `value`: return `action`. */
-static size_t put_case(struct sock_filter *f, size_t n, uint32_t value, uint32_t action)
-{
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
-	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
-}
-
-/* The call: not with PROT_EXEC for its third argument. */
-static size_t put_no_exec(struct sock_filter *f, size_t n, uint32_t call)
-{
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 4));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 4 /* PROT_EXEC */, 0, 1));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-}
-
-/* fcntl: flags and their like, but no duplicate, lock, seal or signal. */
-static size_t put_fcntl(struct sock_filter *f, size_t n)
-{
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 5));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 4 /* F_SETFL */, 2, 0));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0 /* F_DUPFD */, 1, 0));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-	return put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-}
-
-static int enter_filter(void)
-{
-	struct sock_filter f[FILTER_MAX];
-	struct sock_fprog program = { .filter = f };
-	size_t n = 0;
-
-	_Static_assert(2 * (ARRAY_SIZE(deadly) + ARRAY_SIZE(allowed)) + 32 < FILTER_MAX, "room for the filter");
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
-#ifdef __x86_64__
-	/* The numbers of the x32 ABI are other names for the same calls. */
-	n = put(f, n, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1));
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-#endif
-	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
-		n = put_case(f, n, (uint32_t)allowed[i], SECCOMP_RET_ALLOW);
-	for (size_t i = 0; i < ARRAY_SIZE(deadly); i++)
-		n = put_case(f, n, (uint32_t)deadly[i], SECCOMP_RET_KILL_PROCESS);
-	n = put_no_exec(f, n, SYS_mmap);
-	n = put_no_exec(f, n, SYS_mprotect);
-	n = put_fcntl(f, n);
-	n = put(f, n, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
-	program.len = (unsigned short)n;
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+	syscall_filter_begin(&f);
+	syscall_filter_calls(&f, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+	syscall_filter_calls(&f, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
+	syscall_filter_without(&f, SYS_mmap, 2, PROT_EXEC);
+	syscall_filter_without(&f, SYS_mprotect, 2, PROT_EXEC);
+	syscall_filter_values(&f, SYS_fcntl, 1, fcntls, ARRAY_SIZE(fcntls), SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO | EPERM);
+	return syscall_filter_enter(&f, SECCOMP_RET_ERRNO | EPERM, false, err);
 }
 
 int vnc_jail_enter(struct err *err)
@@ -113,6 +56,6 @@ int vnc_jail_enter(struct err *err)
 		return err_prefix(err, "jail: "), r;
 	if (setrlimit(RLIMIT_AS, &space) < 0)
 		return err_errno(err, -errno, "jail: limit on memory");
-	r = enter_filter();
-	return r < 0 ? err_errno(err, r, "jail: system call filter") : 0;
+	r = enter_filter(err);
+	return r < 0 ? err_prefix(err, "jail: "), r : 0;
 }
