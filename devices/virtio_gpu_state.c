@@ -278,7 +278,7 @@ static int get_resource(struct virtio_gpu *g, struct input *in, uint32_t number,
 		r->pixels = (uint64_t)at;
 	}
 	code = get_backing(g, in, r, st.nentries, err);
-	if (code < 0 || gpu_is_blob(r))
+	if (code < 0 || !st.format)
 		return code;
 	if (get_pixels(g, in, r->pixels, gpu_pixel_bytes(r), &first, &end) < 0)
 		return cut_off(err, "the pixels of resource", st.id);
