@@ -5,7 +5,7 @@ import re
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-# In the order in which they run. need: which KVM; limit: seconds for one program on an idle machine.
+# In the order in which they run. need: which KVM; limit: seconds for one program on an idle machine; apart: only when it is asked for.
 GROUPS = {
     "unit": {"need": "none", "limit": 120},
     "device": {"need": "none", "limit": 120},
@@ -17,6 +17,7 @@ GROUPS = {
     "payload": {"need": "any", "limit": 120},
     "boot": {"need": "full", "limit": 300},
     "lab": {"need": "none", "limit": 600},
+    "desktop": {"need": "full", "limit": 600, "apart": True},
 }
 
 
