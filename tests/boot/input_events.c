@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/input.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -116,15 +117,18 @@ int main(void)
 	ioctl(s.fd[KEYBOARD], EVIOCSREP, (unsigned[]){ NEVER_MS, NEVER_MS }); /* a slow machine would repeat keys */
 	printf("LISTENING\n");
 	fflush(stdout);
-	while (!over) {
+	/* What the others were given before the end may be seen after it. */
+	for (bool more = true; !over || more;) {
 		struct pollfd p[DEVICES] = { { s.fd[0], POLLIN, 0 }, { s.fd[1], POLLIN, 0 }, { s.fd[2], POLLIN, 0 } };
 		struct input_event e[64];
 
-		poll(p, DEVICES, -1);
-		for (int i = DEVICES - 1; i >= 0; i--) { /* the keyboard, which ends it, last */
+		more = false;
+		poll(p, DEVICES, over ? 0 : -1);
+		for (int i = DEVICES - 1; i >= 0; i--) {
 			ssize_t n;
 
 			while ((n = read(s.fd[i], e, sizeof(e))) > 0) {
+				more = true;
 				for (size_t k = 0; k < (size_t)n / sizeof(*e); k++) {
 					if (e[k].type == EV_KEY && e[k].code == KEY_F12)
 						over |= e[k].value == 0;
