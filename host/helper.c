@@ -15,12 +15,23 @@
 
 enum { ARGS_MAX = 16 };
 
+void helper_attributes(posix_spawnattr_t *ret)
+{
+	sigset_t none, defaults;
+
+	sigemptyset(&none);
+	sigfillset(&defaults);
+	posix_spawnattr_init(ret);
+	posix_spawnattr_setflags(ret, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+	posix_spawnattr_setsigmask(ret, &none);
+	posix_spawnattr_setsigdefault(ret, &defaults);
+}
+
 pid_t helper_spawn(const struct helper *h, struct err *err)
 {
 	char *argv[ARGS_MAX + 2] = { (char *)(uintptr_t)h->program };
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
-	sigset_t none, defaults;
 	char path[PATH_MAX];
 	pid_t pid;
 	int r = paths_program(h->program, h->env, path, sizeof(path), err);
@@ -32,13 +43,8 @@ pid_t helper_spawn(const struct helper *h, struct err *err)
 			return err_set(err, -E2BIG, "%s: more than %d arguments", h->program, ARGS_MAX);
 		argv[i + 1] = (char *)(uintptr_t)h->args[i];
 	}
-	sigemptyset(&none);
-	sigfillset(&defaults);
 	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &defaults);
+	helper_attributes(&attributes);
 	posix_spawn_file_actions_adddup2(&actions, h->in, 0);
 	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
 	if (h->err_fd >= 0)

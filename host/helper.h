@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting one of Coffer's own helper processes, which lives beside this one and is spoken to by a socket. */
 #pragma once
+#include <spawn.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -13,6 +14,9 @@ struct helper {
 	const int *keep;           /* descriptors that it inherits under their numbers */
 	size_t nkeep;
 };
+
+/* In a session of its own, out of the terminal's reach, with default signals: to be destroyed. */
+void helper_attributes(posix_spawnattr_t *ret);
 
 /* In a session of its own, out of the terminal's reach, with default signals. Its pid, to be waited for or not, or -errno. */
 pid_t helper_spawn(const struct helper *h, struct err *err);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "host/clipboard.h"
+#include "host/helper.h"
 #include "host/signals.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
@@ -36,18 +37,12 @@ pid_t vnc_spawn(const char *program, const char *arg, const int *fds, int nfds, 
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
-	sigset_t none, defaults;
 	char *argv[] = { (char *)"coffer-vnc", (char *)(uintptr_t)arg, NULL };
 	pid_t pid;
 	int r;
 
-	sigemptyset(&none);
-	sigfillset(&defaults);
 	posix_spawn_file_actions_init(&actions);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	posix_spawnattr_setsigdefault(&attributes, &defaults);
+	helper_attributes(&attributes);
 	for (int i = 0; i < nfds; i++)
 		if (fds[i] >= 0)
 			posix_spawn_file_actions_adddup2(&actions, fds[i], i);

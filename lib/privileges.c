@@ -3,12 +3,16 @@
 #include "lib/privileges.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "lib/fd.h"
 
 int privileges_drop_capabilities(struct err *err)
 {
@@ -33,4 +37,27 @@ int privileges_drop(struct err *err)
 	if (setrlimit(RLIMIT_CORE, &no_core) < 0)
 		return err_errno(err, -errno, "limit on core files");
 	return privileges_drop_capabilities(err);
+}
+
+static int write_text(const char *path, const char *text)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd_write_full(fd, text, strlen(text));
+}
+
+int privileges_map_ids(uid_t uid, gid_t gid)
+{
+	char map[64];
+	int r;
+
+	r = write_text("/proc/self/setgroups", "deny");
+	if (r < 0 && r != -ENOENT)
+		return r;
+	snprintf(map, sizeof(map), "%u %u 1", gid, gid);
+	r = write_text("/proc/self/gid_map", map);
+	if (r < 0)
+		return r;
+	snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+	return write_text("/proc/self/uid_map", map);
 }

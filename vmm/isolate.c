@@ -68,29 +68,6 @@ int isolate_init(const int *keep, int nkeep, struct err *err)
 	return 0;
 }
 
-static int write_text(const char *path, const char *text)
-{
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd_write_full(fd, text, strlen(text));
-}
-
-static int map_ids(uid_t uid, gid_t gid)
-{
-	char map[64];
-	int r;
-
-	r = write_text("/proc/self/setgroups", "deny");
-	if (r < 0 && r != -ENOENT)
-		return r;
-	snprintf(map, sizeof(map), "%u %u 1", gid, gid);
-	r = write_text("/proc/self/gid_map", map);
-	if (r < 0)
-		return r;
-	snprintf(map, sizeof(map), "%u %u 1", uid, uid);
-	return write_text("/proc/self/uid_map", map);
-}
-
 int isolate_jail(struct err *err)
 {
 	const int spaces = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
@@ -105,7 +82,7 @@ int isolate_jail(struct err *err)
 			err_errno(err, -errno, "no jail: user namespaces are not allowed on this host");
 			return 0;
 		}
-		r = map_ids(uid, gid);
+		r = privileges_map_ids(uid, gid);
 		if (r < 0)
 			return err_errno(err, r, "user namespace maps");
 	}

@@ -28,28 +28,6 @@
 
 #define NEW_ROOT "/tmp"
 
-static int write_text(const char *path, const char *text)
-{
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	return fd < 0 ? -errno : fd_write_full(fd, text, strlen(text));
-}
-
-static int map_ids(uid_t uid, gid_t gid)
-{
-	char map[64];
-	int r = write_text("/proc/self/setgroups", "deny");
-
-	if (r < 0 && r != -ENOENT)
-		return r;
-	snprintf(map, sizeof(map), "%u %u 1", gid, gid);
-	r = write_text("/proc/self/gid_map", map);
-	if (r < 0)
-		return r;
-	snprintf(map, sizeof(map), "%u %u 1", uid, uid);
-	return write_text("/proc/self/uid_map", map);
-}
-
 /* Show `path` at the same place below the new root. What is not there is left out; a link stays a link. */
 static int show(const char *path, bool device)
 {
@@ -131,7 +109,7 @@ int gpu_jail_enter(const char *render_node, struct err *err)
 	int r;
 
 	if (unshare(CLONE_NEWUSER | spaces) == 0) {
-		r = map_ids(uid, gid);
+		r = privileges_map_ids(uid, gid);
 		if (r < 0)
 			return err_errno(err, r, "jail: user namespace maps");
 	} else if (unshare(spaces) < 0) {
