@@ -45,7 +45,8 @@ def run_cases(cases):
     """Run the functions, say which fail, exit."""
     bad = 0
     for case in cases:
-        with tempfile.TemporaryDirectory(dir=os.environ.get("T")) as scratch:
+        # a browser's children may write on for a moment after it has ended
+        with tempfile.TemporaryDirectory(dir=os.environ.get("T"), ignore_cleanup_errors=True) as scratch:
             os.environ["SCRATCH"] = scratch
             try:
                 case()
