@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * coffer screen ID record: starts coffer-record, which does the work in a jail, and waits for it. A signal that asks for an end is
- * handed on, and the film is finished; so is one whose VM ends.
+ * handed on, and the film is finished; so is one whose display goes away, which is said. That is a failure unless it was to last
+ * until somebody ends it and somebody, or the guest, has ended the VM.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,18 @@ static int start(const char *program, char *const argv[], int display, int out)
 	_exit(CMD_EXIT_FAILED);
 }
 
-static int wait_for(pid_t pid, int signal_fd)
+static int display_gone(struct vm_handle *vm, const struct screen_options *o)
+{
+	struct err why = ERR_INIT;
+	enum vm_end_kind kind = VM_END_FAILED;
+
+	if (!vm_explain_end(vm, &kind, &why))
+		err_set(&why, -ECONNRESET, "the display of VM '%s' has ended the connection, the VM runs on", vm->dir.id);
+	cmd_failf("screen: %.400s; what was seen until then is in '%.200s'", why.text, o->output);
+	return kind == VM_END_FAILED || o->seconds > 0 ? CMD_EXIT_FAILED : 0;
+}
+
+static int wait_for(pid_t pid, int signal_fd, struct vm_handle *vm, const struct screen_options *o)
 {
 	int status = 0, r;
 
@@ -65,6 +77,8 @@ static int wait_for(pid_t pid, int signal_fd)
 		return cmd_failf("screen: wait for coffer-record: %s", strerror(errno));
 	if (WIFSIGNALED(status))
 		return cmd_failf("screen: coffer-record was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+	if (WEXITSTATUS(status) == RECORD_GONE)
+		return display_gone(vm, o);
 	return WEXITSTATUS(status) == 0 ? 0 : CMD_EXIT_FAILED; /* it said why */
 }
 
@@ -102,7 +116,7 @@ int cmd_screen_record(struct vm_handle *vm, const struct screen_options *o)
 	if (signal_fd < 0)
 		return cmd_fail(&err);
 	pid = start(program, argv, display, out);
-	r = pid < 0 ? cmd_failf("screen: run %s: %s", program, strerror(-pid)) : wait_for(pid, signal_fd);
+	r = pid < 0 ? cmd_failf("screen: run %s: %s", program, strerror(-pid)) : wait_for(pid, signal_fd, vm, o);
 	signals_close(signal_fd, &old);
 	return r;
 }

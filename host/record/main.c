@@ -29,7 +29,7 @@ struct film {
 	uint64_t start_ms, length_ms; /* length 0: until a signal */
 	uint32_t gap_ms;              /* between frames, at least */
 	int signal_fd;
-	bool over;
+	bool over, gone;
 };
 
 static uint64_t now_ms(void)
@@ -57,8 +57,8 @@ static int await(struct film *f, bool display, uint64_t until, struct err *err)
 	if (!display || !p[1].revents)
 		return 0;
 	r = display_client_read(&f->client, err);
-	if (r == -ECONNRESET) { /* the VM has ended, and so has the film */
-		f->over = true;
+	if (r == -ECONNRESET) { /* the VM has ended, or we were too odd for it: what was seen is kept */
+		f->over = f->gone = true;
 		return 0;
 	}
 	return r;
@@ -73,7 +73,7 @@ static int first(struct film *f, struct err *err)
 		if (r < 0)
 			return r;
 	}
-	return scanout(f)->width ? 0 : err_set(err, -ENODATA, "the guest has shown nothing on this screen");
+	return scanout(f)->width && !f->gone ? 0 : err_set(err, -ENODATA, "the guest has shown nothing on this screen");
 }
 
 static int add(struct film *f, struct err *err)
@@ -161,5 +161,5 @@ int main(int argc, char **argv)
 		fprintf(stderr, "coffer: screen: %s\n", err.text);
 		return 1;
 	}
-	return 0;
+	return f.gone ? RECORD_GONE : 0;
 }

@@ -5,7 +5,8 @@
  *   coffer-record mkv|gif MILLISECONDS FRAMES-PER-SECOND SCREEN LOSSLESS
  *
  * with a connection to a VM's display.sock and the file to write (empty, seekable or not) as descriptors. Errors are one line on stderr
- * and status 1. TERM, INT and HUP end the film, which is whole then.
+ * and status 1. TERM, INT and HUP end the film, which is whole then. So does a display that goes away: status RECORD_GONE, without a line,
+ * since only who started it can find out why.
  */
 #pragma once
 #include <stdbool.h>
@@ -14,7 +15,7 @@
 #include "host/screen_picture.h"
 #include "lib/err.h"
 
-enum { RECORD_DISPLAY_FD = 3, RECORD_OUT_FD = 4 };
+enum { RECORD_DISPLAY_FD = 3, RECORD_OUT_FD = 4, RECORD_GONE = 3 /* the film is whole up to then */ };
 
 /* While the process has one thread. Leaves what is needed to read the display's socket and write the file. */
 int record_jail_enter(struct err *err);
