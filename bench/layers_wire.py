@@ -46,8 +46,8 @@ class Files:
 def main(work):
     mib = int(os.environ.get("BENCH_WIRE_MIB", "1024"))
     coffer = os.path.join(B, "coffer")
-    env = {**os.environ, "XDG_DATA_HOME": f"{work}/data", "XDG_CACHE_HOME": f"{work}/cache", "NO_PROXY": "127.0.0.1",
-           "COFFER_FETCH": os.path.join(B, "coffer-fetch")}
+    env = {**os.environ, "XDG_DATA_HOME": f"{work}/data", "XDG_CACHE_HOME": f"{work}/cache", "XDG_STATE_HOME": f"{work}/state",
+           "NO_PROXY": "127.0.0.1", "COFFER_FETCH": os.path.join(B, "coffer-fetch")}
     root = f"{work}/root"
     busybox = shutil.which("busybox")
     for d in ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "var", "files"):

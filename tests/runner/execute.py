@@ -209,8 +209,12 @@ class Running:
 
 
 def run_all(tests, build, jobs, factor, report, begin=None, finish=None):
-    """Runs the tests, at most jobs programs at a time. begin and finish hear of each program."""
-    waiting = list(tests)
+    """Runs the tests, at most jobs programs at a time. begin and finish hear of each program.
+
+    tests may be an iterator that waits for what comes next; it is asked only when there is room for one more.
+    """
+    waiting = iter(tests)
+    more = True
     running = {}  # pidfd -> Running
     sel = selectors.DefaultSelector()
 
@@ -259,9 +263,12 @@ def run_all(tests, build, jobs, factor, report, begin=None, finish=None):
         return [k.fileobj for k in sel.get_map().values()]
 
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                start(waiting.pop(0))
+        while more or running:
+            while more and len(running) < jobs:
+                test = next(waiting, None)
+                more = test is not None
+                if more:
+                    start(test)
             if not running:
                 continue
             left = min(r.deadline for r in running.values()) - time.monotonic()

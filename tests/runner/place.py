@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tests run that need KVM: this machine, or the lab.
 
-How it works: the lab runs this very runner (tests/run --worker) over a list of tests and prints a JSON object a line:
-{"begin": NAME} and {"finish": NAME} around each program, results as execute.py has them, {"end": true}. When a lab dies, the programs
-that had begun and not ended have failed, and the rest goes on in a new lab; two labs that die before any test begins
-end it.
+How it works: the lab runs this very runner (tests/run --worker), which reads the name of a test a line and prints a JSON object a
+line: {"begin": NAME} and {"finish": NAME} around each program, results as execute.py has them, {"end": true}. Some labs run at a time,
+since each emulates a single processor; each is given the next test when it has ended one. When a lab dies, the programs that had begun
+and not ended have failed, and the rest goes on in a new lab; two labs in a row that die before any test begins end it.
 
 Between these lines comes {"alive": true} every ALIVE_S seconds. A lab that is silent for SILENT_S has stopped: QEMU's
 nested emulation sometimes loses the interrupt that it waits for, and then its clock and all time limits in it
@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 
 from tests import TOP
 
 LAB = os.path.join(TOP, "tests", "lab", "lab")
 LAB_FACTOR = 4
 ALIVE_S = 10
-SILENT_S = 240
+SILENT_S = 150
 STDERR_KEPT = 8 << 10
 
 
@@ -51,24 +52,58 @@ def choose(need, forced):
     return "host" if has in ("full", need) else "lab", why
 
 
-class LabRun:
-    """One lab with a list of tests."""
+class Queue:
+    """The tests that wait for a lab, and what all labs share."""
 
-    def __init__(self, tests, options, report):
-        self.tests = {t.name: t for t in tests}
-        self.report = report
-        self.open = {}
-        self.begun = set()
-        self.ended = False
+    def __init__(self, tests, report):
+        self.waiting = deque(tests)
+        self.lock = threading.Lock()
+        self.tell = report
+        self.retried = set()
+        self.runs = []
         self.stopped = False
+
+    def next(self):
+        with self.lock:
+            return self.waiting.popleft() if self.waiting and not self.stopped else None
+
+    def report(self, r):
+        with self.lock:
+            self.tell(r)
+
+    def again(self, test):
+        """False when it has been tried again before."""
+        with self.lock:
+            if test.name in self.retried:
+                return False
+            self.retried.add(test.name)
+            self.waiting.append(test)
+            return True
+
+    def stop(self):
+        with self.lock:
+            self.stopped = True
+            for run in self.runs:
+                run.proc.send_signal(signal.SIGTERM)
+
+
+class LabRun:
+    """One lab, as long as there are tests and it lives."""
+
+    def __init__(self, queue, options):
+        self.queue = queue
+        self.open = {}  # name -> (test, when it was handed over)
+        self.barren = True
+        self.ended = self.silent = False
         self.heard = time.monotonic()
         self.errors = b""
-        limit = sum(t.limit for t in tests) * options.factor * LAB_FACTOR + 300
-        command = [LAB, "--timeout", str(limit), "--in-env", "B=" + options.build, "--",
+        limit = sum(t.limit for t in queue.waiting) * options.factor * LAB_FACTOR + 300
+        command = [LAB, "--stdin", "--timeout", str(limit), "--in-env", "B=" + options.build, "--",
                    sys.executable, os.path.join(TOP, "tests", "run"), "--worker", "--build", options.build,
-                   "--jobs", str(options.lab_jobs), "--factor", str(options.factor * LAB_FACTOR)] + list(self.tests)
-        self.proc = subprocess.Popen(command, cwd=TOP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                     stderr=subprocess.PIPE)
+                   "--factor", str(options.factor * LAB_FACTOR)]
+        with queue.lock:
+            self.proc = subprocess.Popen(command, cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            queue.runs.append(self)
 
     def read_errors(self):
         while data := self.proc.stderr.read1(65536):
@@ -78,36 +113,45 @@ class LabRun:
         while self.proc.poll() is None:
             time.sleep(1)
             if time.monotonic() - self.heard > SILENT_S:
-                self.stopped = True
+                self.silent = True
                 self.proc.send_signal(signal.SIGTERM)
                 return
 
-    def run(self, retried):
-        """Reports what comes; returns the tests that have not begun, and those to try again."""
+    def feed(self):
+        test = self.queue.next()
+        try:
+            if test:
+                self.open[test.name] = test, time.monotonic()
+                self.proc.stdin.write(test.name.encode() + b"\n")
+                self.proc.stdin.flush()
+            else:
+                self.proc.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended: its output says so, too
+
+    def run(self):
+        """Hands it tests and reports what comes, until it ends. Returns why, when it ended before the tests did."""
         reader = threading.Thread(target=self.read_errors)
         reader.start()
         threading.Thread(target=self.watch, daemon=True).start()
-        try:
-            for line in self.proc.stdout:
-                self.heard = time.monotonic()
-                self.take(line)
-        except BaseException:
-            self.proc.send_signal(signal.SIGTERM)
-            raise
-        finally:
-            status = self.proc.wait()
-            reader.join()
-        if not self.ended:
-            why = f"the lab stopped: nothing came for {SILENT_S} s" if self.stopped else \
-                f"the lab ended with status {status}:\n" + self.errors.decode(errors="replace")
-            for name, started in self.open.items():
-                if self.stopped and name not in retried:
-                    print(f"# {name}: {why}; once more in a new lab", flush=True)
-                    self.begun.discard(name)
-                    retried.add(name)
-                    continue
-                self.report({"name": name, "state": "fail", "ms": int((time.monotonic() - started) * 1000), "text": why})
-        return [t for name, t in self.tests.items() if name not in self.begun]
+        self.feed()
+        for line in self.proc.stdout:
+            self.heard = time.monotonic()
+            self.take(line)
+        status = self.proc.wait()
+        reader.join()
+        with self.queue.lock:
+            self.queue.runs.remove(self)
+        if self.ended or self.queue.stopped:
+            return None
+        why = f"the lab stopped: nothing came for {SILENT_S} s" if self.silent else \
+            f"the lab ended with status {status}:\n" + self.errors.decode(errors="replace")
+        for test, started in self.open.values():
+            if (self.silent or self.barren) and self.queue.again(test):
+                print(f"# {test.name}: {why}; once more in a new lab", flush=True)
+            else:
+                self.queue.report({"name": test.name, "state": "fail", "ms": int((time.monotonic() - started) * 1000), "text": why})
+        return why
 
     def take(self, line):
         try:
@@ -116,26 +160,35 @@ class LabRun:
             self.errors += line
             return
         if "begin" in message:
-            self.begun.add(message["begin"])
-            self.open[message["begin"]] = time.monotonic()
+            self.barren = False
         elif "finish" in message:
             self.open.pop(message["finish"], None)
+            self.feed()
         elif "end" in message:
             self.ended = True
         elif "alive" not in message:
-            self.report(message)
+            self.queue.report(message)
 
 
-def run_in_lab(tests, options, report):
+def lab_after_lab(queue, options):
     barren = 0
-    retried = set()
-    while tests:
-        run = LabRun(tests, options, report)
-        left = run.run(retried)
-        barren = barren + 1 if len(left) == len(tests) else 0
-        tests = left
+    while queue.waiting and not queue.stopped:
+        run = LabRun(queue, options)
+        why = run.run()
+        barren = barren + 1 if why and run.barren else 0
         if barren == 2:
-            why = "the lab does not start:\n" + run.errors.decode(errors="replace")
-            for t in tests:
-                report({"name": t.name, "state": "fail", "ms": 0, "text": why})
-            return
+            while test := queue.next():
+                queue.report({"name": test.name, "state": "fail", "ms": 0, "text": "the lab does not start: " + why})
+
+
+def run_in_labs(tests, options, report):
+    queue = Queue(tests, report)
+    threads = [threading.Thread(target=lab_after_lab, args=(queue, options)) for _ in range(min(options.labs, len(tests)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        queue.stop()
+        raise
