@@ -139,6 +139,7 @@ static int unpack(struct importing *i, const struct unpacked *what, struct err *
 		r = import_oci_unpack(what->oci, what->from, &t, i->p, err);
 	else
 		r = import_tree_add(&t, &what->archive, false, hex, i->p, err);
+	import_tree_finish(&t);
 	sha256_init(&digests);
 	sha256_update(&digests, strlen(hex), (const uint8_t *)hex);
 	for (size_t k = 0; what->oci != NULL && k < what->oci->nlayers && r == 0; k++)

@@ -3,110 +3,28 @@
 #include "host/import_tree.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "host/import/record.h"
-#include "host/paths.h"
+#include "host/import_reader.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { BUFFER_SIZE = 256 << 10, ABOVE_OURS = 16, SHA256_TEXT = 64 };
-
-extern char **environ;
+enum { BUFFER_SIZE = 256 << 10, SHA256_TEXT = 64 };
 
 struct stream {
 	int fd;
-	pid_t pid;
 	uint64_t total; /* bytes of the input */
 	struct progress *progress;
 	size_t at, have;
 	uint8_t buffer[BUFFER_SIZE];
 	char name[IMPORT_NAME_MAX + 1], target[IMPORT_NAME_MAX + 1], path[FSTREE_PATH_MAX];
 };
-
-/* ---- the process ---- */
-
-/* Copies of the descriptors that cannot be in each other's way when they get their numbers. */
-static int start_with(const char *program, char *const *argv, const int fds[3], pid_t *ret, struct err *err)
-{
-	static const int numbers[3] = { IMPORT_INPUT_FD, IMPORT_RECORDS_FD, IMPORT_SPOOL_FD };
-	posix_spawn_file_actions_t actions;
-	int copy[3] = { -1, -1, -1 }, r = 0;
-
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-	for (int i = 0; i < 3; i++) {
-		copy[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, ABOVE_OURS);
-		if (copy[i] < 0)
-			r = -errno;
-		else
-			posix_spawn_file_actions_adddup2(&actions, copy[i], numbers[i]);
-	}
-	/* Our signals stay blocked in it: it ends with us, or when we end it. */
-	if (r == 0)
-		r = -posix_spawn(ret, program, &actions, NULL, argv, environ);
-	posix_spawn_file_actions_destroy(&actions);
-	for (int i = 0; i < 3; i++)
-		fd_close(copy[i]);
-	return r < 0 ? err_errno(err, r, "run %s", program) : 0;
-}
-
-static int start(struct stream *s, const char *mode, const struct import_blob *blob, int spool_fd, uint64_t spool,
-		 uint64_t bytes_max, uint64_t entries_max, struct err *err)
-{
-	char program[PATH_MAX], number[5][24];
-	char *argv[] = { program, (char *)mode, number[0], number[1], number[2], number[3], number[4], NULL };
-	const uint64_t value[5] = { blob->offset, blob->size, spool, bytes_max, entries_max };
-	int fds[2], r = paths_program("coffer-import", "COFFER_IMPORT", program, sizeof(program), err);
-
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < ARRAY_SIZE(value); i++)
-		snprintf(number[i], sizeof(number[i]), "%" PRIu64, value[i]);
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return err_errno(err, -errno, "pipe");
-	s->total = blob->size;
-	r = start_with(program, argv, (const int[3]){ blob->fd, fds[1], spool_fd }, &s->pid, err);
-	fd_close(fds[1]);
-	if (r < 0)
-		fd_close(fds[0]);
-	else
-		s->fd = fds[0];
-	return r;
-}
-
-/* r: how reading went so far. */
-static int stop(struct stream *s, int r, struct err *err)
-{
-	int status = 0;
-
-	s->fd = fd_close(s->fd);
-	if (r < 0)
-		kill(s->pid, SIGKILL);
-	while (waitpid(s->pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return err_errno(err, -errno, "wait for coffer-import");
-	if (r != -EPIPE)
-		return r;
-	/* It ended in the middle. */
-	if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-		return err_set(err, -EIO,
-			       "coffer-import was ended by signal %d (%s): the archive is damaged in a way it does not "
-			       "survive",
-			       WTERMSIG(status), strsignal(WTERMSIG(status)));
-	return err_set(err, -EIO, "coffer-import has ended without a word");
-}
 
 /* ---- its records ---- */
 
@@ -360,48 +278,79 @@ static int take_sums(const struct stream *s, struct import_tree *t, const struct
 	return 0;
 }
 
+static struct stream *new_stream(int fd, uint64_t total, struct progress *p, struct err *err)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (s == NULL) {
+		err_set(err, -ENOMEM, "no memory");
+		return NULL;
+	}
+	s->fd = fd;
+	s->total = total;
+	s->progress = p;
+	return s;
+}
+
 int import_tree_follow(struct import_tree *t, int records, bool whiteouts, char *ret_sha256, struct err *err)
 {
-	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
+	_cleanup_free_ struct stream *s = new_stream(records, 0, NULL, err);
 	struct import_record end = { 0 };
 	int r;
 
 	if (s == NULL)
-		return err_set(err, -ENOMEM, "no memory");
-	s->fd = records;
+		return -ENOMEM;
 	t->tree->layer++;
 	r = follow(s, t, whiteouts, &end, err);
 	return r < 0 ? r : take_sums(s, t, &end, ret_sha256, err);
 }
 
+/* One archive, from the beginning of its process to its end. `t` NULL: members are not expected. */
+static int read_archive(struct import_reader *reader, const struct import_job *job, const struct import_blob *blob, int spool,
+			struct import_tree *t, bool whiteouts, struct stream *s, struct import_record *ret_end, struct err *err)
+{
+	int r;
+
+	s->fd = import_reader_begin(reader, job, blob->fd, spool, err);
+	if (s->fd < 0)
+		return s->fd;
+	r = follow(s, t, whiteouts, ret_end, err);
+	s->fd = fd_close(s->fd);
+	return import_reader_end(reader, r, err);
+}
+
 int import_tree_add(struct import_tree *t, const struct import_blob *blob, bool whiteouts, char *ret_sha256,
 		    struct progress *p, struct err *err)
 {
-	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
+	_cleanup_free_ struct stream *s = new_stream(-1, blob->size, p, err);
+	const struct import_job job = { IMPORT_MEMBERS, blob->offset, blob->size, t->spool, t->bytes_left, t->entries_left };
 	struct import_record end = { 0 };
 	int r;
 
 	if (s == NULL)
-		return err_set(err, -ENOMEM, "no memory");
-	s->progress = p;
+		return -ENOMEM;
 	t->tree->layer++;
-	r = start(s, "members", blob, t->spool_fd, t->spool, t->bytes_left, t->entries_left, err);
-	if (r < 0)
-		return r;
-	r = stop(s, follow(s, t, whiteouts, &end, err), err);
+	r = read_archive(&t->reader, &job, blob, t->spool_fd, t, whiteouts, s, &end, err);
 	return r < 0 ? r : take_sums(s, t, &end, ret_sha256, err);
+}
+
+void import_tree_finish(struct import_tree *t)
+{
+	import_reader_close(&t->reader);
 }
 
 int import_decompress_to(const struct import_blob *blob, int out, uint64_t bytes_max, struct progress *p,
 			 struct err *err)
 {
-	_cleanup_free_ struct stream *s = calloc(1, sizeof(*s));
+	_cleanup_free_ struct stream *s = new_stream(-1, blob->size, p, err);
+	const struct import_job job = { IMPORT_DECOMPRESS, blob->offset, blob->size, 0, bytes_max, 0 };
+	struct import_reader reader = IMPORT_READER_NONE;
 	struct import_record end = { 0 };
 	int r;
 
 	if (s == NULL)
-		return err_set(err, -ENOMEM, "no memory");
-	s->progress = p;
-	r = start(s, "decompress", blob, out, 0, bytes_max, 0, err);
-	return r < 0 ? r : stop(s, follow(s, NULL, false, &end, err), err);
+		return -ENOMEM;
+	r = read_archive(&reader, &job, blob, out, NULL, false, s, &end, err);
+	import_reader_close(&reader);
+	return r;
 }

@@ -30,7 +30,7 @@
 enum { INPUT_BUFFER = 256 << 10, PIECE = 1 << 20, PROGRESS_STEP = 4 << 20, OUT_BUFFER = 64 << 10 };
 
 struct reader {
-	const struct import_options *o;
+	const struct import_job *o;
 	struct archive *outer, *tar; /* outer: NULL when it is gzip */
 	struct gunzip gunzip;
 	uint64_t read, shown; /* bytes of the input; of what was told */
@@ -443,16 +443,17 @@ static int finish(struct reader *r, struct err *err)
 	return e < 0 ? e : flush(r, err);
 }
 
-static int run(const struct import_options *o, bool members, struct err *err)
+int import_archive(const struct import_job *job, struct err *err)
 {
+	bool members = job->mode == IMPORT_MEMBERS;
 	struct reader *r = calloc(1, sizeof(*r));
 	ssize_t n;
 	int e;
 
 	if (r == NULL)
 		return err_set(err, -ENOMEM, "no memory");
-	r->o = o;
-	r->spool = o->spool;
+	r->o = job;
+	r->spool = job->spool;
 	sha256_init(&r->sha);
 	e = open_outer(r, err);
 	if (e == 0 && members)
@@ -473,14 +474,4 @@ static int run(const struct import_options *o, bool members, struct err *err)
 	gunzip_close(&r->gunzip);
 	free(r);
 	return e;
-}
-
-int import_archive(const struct import_options *o, struct err *err)
-{
-	return run(o, true, err);
-}
-
-int import_decompress(const struct import_options *o, struct err *err)
-{
-	return run(o, false, err);
 }
