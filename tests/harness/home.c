@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "host/file.h"
 #include "lib/util.h"
 
-void home_make(struct home *h)
+static void make(struct home *h, const char *below)
 {
 	static const struct {
 		const char *variable, *below;
@@ -20,7 +21,7 @@ void home_make(struct home *h)
 		{ "XDG_CACHE_HOME", "/cache" }, { "XDG_DATA_HOME", "/data" },
 	};
 
-	strcpy(h->path, "/tmp/coffer-test-XXXXXX");
+	snprintf(h->path, sizeof(h->path), "%s/coffer-test-XXXXXX", below);
 	if (!mkdtemp(h->path))
 		abort();
 	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
@@ -30,6 +31,16 @@ void home_make(struct home *h)
 		mkdir(path, 0700);
 		setenv(dirs[i].variable, path, 1);
 	}
+}
+
+void home_make(struct home *h)
+{
+	make(h, "/tmp");
+}
+
+void home_make_in_memory(struct home *h)
+{
+	make(h, access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
 }
 
 void home_remove(struct home *h)
