@@ -133,7 +133,7 @@ $(B)/coffer-import: $(B)/host/import/main.o $(LIBIMPORT) $(LIBHOST) $(LIBCORE)
 $(B)/coffer-gpu: $(B)/host/gpu/main.o $(LIBGPU) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_GPU))
 # The only user of libvncserver and GnuTLS: what viewers send is read in its jail.
-$(B)/coffer-vnc: $(B)/host/vnc/main.o $(LIBVNC) $(LIBCORE)
+$(B)/coffer-vnc: $(B)/host/vnc/main.o $(LIBVNC) $(LIBHOST) $(LIBCORE)
 	$(CC) $(LDFLAGS) -o $@ $^ $(call pkg,$(PKG_VNC))
 
 # The only user of libavcodec, which loads a hundred libraries.

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "host/sock.h"
 #include "lib/fd.h"
@@ -26,11 +26,11 @@ static int nonsense(struct err *err, const char *what)
 /* Only what can neither shrink under the mapping nor is smaller than was said. */
 static int map_memory(struct display_client *c, int fd, uint64_t size, struct err *err)
 {
-	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
+	off_t end = lseek(fd, 0, SEEK_END); /* a jail may forbid to ask for more of a file */
 	void *p;
 
-	if (size == 0 || size > MEMORY_MAX || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 || (uint64_t)st.st_size < size)
+	if (size == 0 || size > MEMORY_MAX || seals < 0 || !(seals & F_SEAL_SHRINK) || end < 0 || (uint64_t)end < size)
 		return nonsense(err, "its memory");
 	p = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (p == MAP_FAILED)
@@ -69,6 +69,8 @@ static int take_scanout(struct display_client *c, const struct display_scanout *
 	struct display_client_scanout *s = &c->scanout[le16_get(m->h.scanout)];
 	uint32_t width = le32_get(m->width), height = le32_get(m->height), stride = le32_get(m->stride);
 	uint64_t offset = le64_get(m->offset);
+	const uint8_t *pixels;
+	bool other;
 
 	if (width == 0 || height == 0) {
 		width = height = stride = 0;
@@ -77,14 +79,17 @@ static int take_scanout(struct display_client *c, const struct display_scanout *
 		   !inside(c, offset, (uint64_t)stride * (height - 1) + (uint64_t)width * PIXEL)) {
 		return nonsense(err, "a surface that is not in its memory");
 	}
+	pixels = width ? c->memory + offset : NULL;
+	other = width != s->width || height != s->height || stride != s->stride || le32_get(m->format) != s->format || pixels != s->pixels;
 	s->width = width;
 	s->height = height;
 	s->stride = stride;
 	s->format = le32_get(m->format);
-	s->pixels = width ? c->memory + offset : NULL;
+	s->pixels = pixels;
 	s->wanted_width = MIN(le32_get(m->wanted_width), (uint32_t)DISPLAY_SIZE_MAX);
 	s->wanted_height = MIN(le32_get(m->wanted_height), (uint32_t)DISPLAY_SIZE_MAX);
-	damage_all(s);
+	if (other)
+		damage_all(s);
 	return DISPLAY_CLIENT_SCANOUT;
 }
 
@@ -116,7 +121,7 @@ static void add_rect(struct display_client_scanout *s, struct display_client_rec
 		return;
 	r.width = MIN(r.width, s->width - r.x);
 	r.height = MIN(r.height, s->height - r.y);
-	if (r.width == 0 || r.height == 0)
+	if (r.width == 0 || r.height == 0 || (s->ndamage > 0 && s->damage[0].width == s->width && s->damage[0].height == s->height))
 		return;
 	if (s->ndamage < DISPLAY_RECTS_MAX)
 		s->damage[s->ndamage++] = r;

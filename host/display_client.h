@@ -28,7 +28,7 @@
 
 /* What display_client_read found. */
 enum {
-	DISPLAY_CLIENT_SCANOUT = 1, /* sizes, formats, places; all of it counts as damaged */
+	DISPLAY_CLIENT_SCANOUT = 1, /* sizes, formats, places; all of it counts as damaged if it is another picture */
 	DISPLAY_CLIENT_CURSOR = 2,
 	DISPLAY_CLIENT_DAMAGE = 4,
 	DISPLAY_CLIENT_LEDS = 8,

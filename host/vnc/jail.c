@@ -34,8 +34,8 @@ static const int allowed[] = {
 
 static int enter_filter(struct err *err)
 {
-	/* No duplicate, lock, seal or signal. */
-	static const uint32_t fcntls[] = { F_GETFD, F_SETFD, F_GETFL, F_SETFL };
+	/* No duplicate, lock, new seal or signal. */
+	static const uint32_t fcntls[] = { F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GET_SEALS };
 	struct syscall_filter f;
 
 	syscall_filter_begin(&f);

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "host/vnc/view.h"
+#include "lib/display_proto.h"
 
 enum { PICTURE_RED_SHIFT = 16, PICTURE_GREEN_SHIFT = 8, PICTURE_BLUE_SHIFT = 0 };
 

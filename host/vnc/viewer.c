@@ -3,6 +3,7 @@
 #include "host/vnc/viewer.h"
 
 #include <errno.h>
+#include <linux/input-event-codes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +19,24 @@ enum { SEND_WAIT_MS = 20000 };
 
 /* ---- the picture ---- */
 
+/* RFB shows one. */
+static const struct display_client_scanout *shown(const struct viewer *v)
+{
+	return &v->display.scanout[0];
+}
+
 static void copy_rect(struct viewer *v, uint32_t x, uint32_t y, uint32_t width, uint32_t height)
 {
-	uint32_t w = MIN(v->view.surface.width, v->width), h = MIN(v->view.surface.height, v->height);
+	const struct display_client_scanout *s = shown(v);
+	uint32_t w = MIN(s->width, v->width), h = MIN(s->height, v->height);
 
 	if (x >= w || y >= h)
 		return;
 	width = MIN(width, w - x);
 	height = MIN(height, h - y);
 	for (uint32_t i = 0; i < height; i++)
-		picture_convert(v->picture + (size_t)(y + i) * v->width + x, view_pixel(&v->view, x, y + i), width, v->view.surface.format);
+		picture_convert(v->picture + (size_t)(y + i) * v->width + x, s->pixels + (size_t)(y + i) * s->stride + (size_t)x * 4, width,
+				s->format);
 	rfbMarkRectAsModified(v->screen, (int)x, (int)y, (int)(x + width), (int)(y + height));
 }
 
@@ -44,7 +53,7 @@ static void set_format(struct viewer *v)
 /* Of the scanout's size: black where nothing is shown. */
 static int new_picture(struct viewer *v)
 {
-	const struct view_surface *s = &v->view.surface;
+	const struct display_client_scanout *s = shown(v);
 	uint32_t width = s->width, height = s->height;
 	uint32_t *picture;
 
@@ -76,7 +85,7 @@ static int new_picture(struct viewer *v)
 
 static void show_cursor(struct viewer *v)
 {
-	const struct view_cursor *c = &v->view.cursor;
+	const struct display_client_cursor *c = &shown(v)->cursor;
 	struct picture_cursor *p = &v->cursor;
 	rfbCursorPtr r;
 
@@ -86,7 +95,7 @@ static void show_cursor(struct viewer *v)
 	v->cursor_serial = c->serial;
 	memset(p, 0, sizeof(*p));
 	if (c->visible)
-		picture_cursor(p, v->view.memory + c->offset, c->hot_x, c->hot_y);
+		picture_cursor(p, c->image, c->hot_x, c->hot_y);
 	r = p->width ? calloc(1, sizeof(*r)) : NULL;
 	if (r) {
 		r->cleanup = r->cleanupMask = TRUE;
@@ -111,7 +120,8 @@ static void show_cursor(struct viewer *v)
 /* Where the guest has it; a viewer that has just put it there itself need not be told. */
 static void move_cursor(struct viewer *v)
 {
-	int x = (int)MIN(v->view.cursor.x, v->width - 1), y = (int)MIN(v->view.cursor.y, v->height - 1);
+	const struct display_client_cursor *c = &shown(v)->cursor;
+	int x = MAX(0, MIN(c->x, (int)v->width - 1)), y = MAX(0, MIN(c->y, (int)v->height - 1));
 
 	if (x == v->screen->cursorX && y == v->screen->cursorY)
 		return;
@@ -125,34 +135,35 @@ static int led_state(rfbScreenInfoPtr screen)
 {
 	const struct viewer *v = screen->screenData;
 
-	return (v->view.leds & 1 ? rfbKeyboardMaskNumLock : 0) | (v->view.leds & 2 ? rfbKeyboardMaskCapsLock : 0) |
-	       (v->view.leds & 4 ? rfbKeyboardMaskScrollLock : 0);
+	return (v->display.leds & 1 << LED_NUML ? rfbKeyboardMaskNumLock : 0) | (v->display.leds & 1 << LED_CAPSL ? rfbKeyboardMaskCapsLock : 0) |
+	       (v->display.leds & 1 << LED_SCROLLL ? rfbKeyboardMaskScrollLock : 0);
 }
 
 /* Everything the display has to say. 0 or -errno. */
 static int read_display(struct viewer *v)
 {
-	int r;
+	const struct display_client_scanout *s = shown(v);
+	int found = display_client_read(&v->display, NULL), r = MIN(found, 0);
 
-	while ((r = view_read(&v->view)) > 0) {
-		if (v->view.surface_changed) {
-			r = new_picture(v);
-			if (r < 0)
-				return r;
-		}
-		if (v->view.cursor_changed) {
-			show_cursor(v);
-			move_cursor(v);
-		}
-		if (v->view.leds_changed && v->client->enableKeyboardLedState)
-			rfbMarkRectAsModified(v->screen, 0, 0, 1, 1); /* lamps go with an update */
-		for (uint32_t i = 0; i < v->view.ndamage; i++)
-			copy_rect(v, le32_get(v->view.damage[i].x), le32_get(v->view.damage[i].y), le32_get(v->view.damage[i].width),
-				  le32_get(v->view.damage[i].height));
-		if (v->view.ndamage > 0)
-			v->owes_ready = true;
+	if (r == 0 && found & DISPLAY_CLIENT_TAKEN)
+		r = queue_go_on(&v->queue);
+	if (r == 0 && found & DISPLAY_CLIENT_SCANOUT)
+		r = new_picture(v);
+	if (r < 0)
+		return r;
+	if (found & DISPLAY_CLIENT_CURSOR) {
+		show_cursor(v);
+		move_cursor(v);
 	}
-	return r;
+	if (found & DISPLAY_CLIENT_LEDS && v->client->enableKeyboardLedState)
+		rfbMarkRectAsModified(v->screen, 0, 0, 1, 1); /* lamps go with an update */
+	for (uint32_t i = 0; i < s->ndamage; i++)
+		copy_rect(v, s->damage[i].x, s->damage[i].y, s->damage[i].width, s->damage[i].height);
+	for (uint32_t i = 0; i < v->display.scanouts; i++)
+		display_client_clear(&v->display, i);
+	if (found & DISPLAY_CLIENT_DAMAGE)
+		v->owes_ready = true;
+	return 0;
 }
 
 /* ---- the clipboard ---- */
@@ -272,7 +283,7 @@ static int update(struct viewer *v)
 		return -ECONNRESET;
 	if (v->owes_ready && (sent || sraRgnEmpty(v->client->modifiedRegion))) {
 		v->owes_ready = false;
-		return view_ready(&v->view);
+		return display_client_ready(&v->display, NULL);
 	}
 	return 0;
 }
@@ -281,7 +292,7 @@ static int serve(struct viewer *v)
 {
 	for (;;) {
 		struct pollfd p[3] = { { .fd = v->client->sock, .events = POLLIN },
-				       { .fd = v->view.fd, .events = POLLIN },
+				       { .fd = v->display.fd, .events = POLLIN },
 				       /* Texts have to wait until the viewer has been greeted. */
 				       { .fd = v->control, .events = v->client->state == RFB_NORMAL ? POLLIN : 0 } };
 		int r = update(v);
@@ -336,24 +347,18 @@ int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, stru
 	fd = receive_display(v);
 	if (fd < 0)
 		return 0;
-	r = view_open(&v->view, fd, err);
+	r = display_client_start(fd, &v->display, err); /* with it the first picture's size, before the viewer asks */
 	if (r < 0)
 		return r;
-	/* The first picture's size before the viewer asks. */
-	while ((r = view_read(&v->view)) == 0 || (r > 0 && !v->view.surface_changed)) {
-		struct pollfd p = { .fd = fd, .events = POLLIN };
-
-		if (r == 0 && poll(&p, 1, -1) < 0 && errno != EINTR)
-			return err_errno(err, -errno, "display");
-	}
-	if (r > 0)
-		r = open_screen(v, start);
+	v->queue.display = &v->display;
+	display_client_clear(&v->display, 0); /* the first damage covers everything */
+	r = open_screen(v, start);
 	if (r == 0)
 		r = start_client(v, hello.direct ? fds->connection : fds->stream);
 	fd_close(fds->stream);
 	fd_close(fds->connection);
 	if (r == 0)
-		r = view_ready(&v->view);
+		r = display_client_ready(&v->display, NULL);
 	if (r < 0)
 		return err_errno(err, r, "viewer");
 	r = serve(v);

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <linux/input-event-codes.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,17 +23,17 @@ static const struct {
 	uint16_t code;
 } button_keys[] = { { 1 << 0, BTN_LEFT }, { 1 << 1, BTN_MIDDLE }, { 1 << 2, BTN_RIGHT }, { 1 << 7, BTN_SIDE } };
 
-static void put(struct view_moment *m, uint16_t type, uint16_t code, int value)
+static void put(struct queue_moment *m, uint16_t type, uint16_t code, int value)
 {
 	m->event[m->n++] = (struct display_input_event){ le16_make(type), le16_make(code), le32_make((uint32_t)value) };
 }
 
 static void press(struct viewer *v, const struct key_event *e)
 {
-	struct view_moment m = { .kind = DISPLAY_KEYBOARD };
+	struct queue_moment m = { .kind = DISPLAY_KEYBOARD };
 
 	put(&m, EV_KEY, e->code, e->down);
-	view_input(&v->view, &m);
+	queue_put(&v->queue, &m);
 }
 
 static void on_key(rfbBool down, rfbKeySym keysym, rfbClientPtr client)
@@ -43,19 +42,17 @@ static void on_key(rfbBool down, rfbKeySym keysym, rfbClientPtr client)
 	struct key_event e[KEYS_EVENTS_MAX];
 	size_t n;
 
-	if (down && v->view.count >= VIEW_QUEUE_PRESS_MAX)
+	if (down && v->queue.count >= QUEUE_PRESS_MAX)
 		return; /* the guest does not take them; those that are down must have room to come up */
-	n = keys_press(&v->keys, (uint32_t)keysym, down != 0, v->view.leds & 1 << LED_CAPSL, e);
+	n = keys_press(&v->keys, (uint32_t)keysym, down != 0, v->display.leds & 1 << LED_CAPSL, e);
 	for (size_t i = 0; i < n; i++)
 		press(v, &e[i]);
 }
 
-static int scale(int at, uint32_t size)
+/* The middle of a pixel, as the value of an axis. */
+static int axis(int at, uint32_t size)
 {
-	if (size < 2)
-		return 0;
-	at = MAX(0, MIN(at, (int)size - 1));
-	return (int)(((int64_t)at * DISPLAY_POINTER_MAX + (size - 1) / 2) / (size - 1));
+	return (int)display_client_axis((uint32_t)MAX(0, MIN(at, (int)size - 1)), size);
 }
 
 /* One click of a wheel is a moment of its own. */
@@ -70,32 +67,32 @@ static void scroll(struct viewer *v, int clicked)
 		       { 1 << 6, 1, REL_HWHEEL, REL_HWHEEL_HI_RES } };
 
 	for (size_t i = 0; i < ARRAY_SIZE(wheels); i++) {
-		struct view_moment m = { .kind = DISPLAY_POINTER };
+		struct queue_moment m = { .kind = DISPLAY_POINTER };
 
 		if (!(clicked & wheels[i].bit))
 			continue;
 		put(&m, EV_REL, wheels[i].code, wheels[i].value);
 		put(&m, EV_REL, wheels[i].fine, wheels[i].value * WHEEL_CLICK);
-		view_input(&v->view, &m);
+		queue_put(&v->queue, &m);
 	}
 }
 
 static void on_pointer(int buttons, int x, int y, rfbClientPtr client)
 {
 	struct viewer *v = client->screen->screenData;
-	struct view_moment m = { .kind = DISPLAY_POINTER };
+	struct queue_moment m = { .kind = DISPLAY_POINTER };
 	int changed = buttons ^ v->buttons;
 
-	if ((buttons & ~v->buttons) && v->view.count >= VIEW_QUEUE_PRESS_MAX)
+	if ((buttons & ~v->buttons) && v->queue.count >= QUEUE_PRESS_MAX)
 		return;
-	put(&m, EV_ABS, ABS_X, scale(x, v->width));
-	put(&m, EV_ABS, ABS_Y, scale(y, v->height));
+	put(&m, EV_ABS, ABS_X, axis(x, v->width));
+	put(&m, EV_ABS, ABS_Y, axis(y, v->height));
 	for (size_t i = 0; i < ARRAY_SIZE(button_keys); i++)
 		if (changed & button_keys[i].bit)
 			put(&m, EV_KEY, button_keys[i].code, (buttons & button_keys[i].bit) != 0);
 	m.motion = m.n == 2;
 	if (!m.motion || x != v->pointer_x || y != v->pointer_y)
-		view_input(&v->view, &m);
+		queue_put(&v->queue, &m);
 	v->pointer_x = x;
 	v->pointer_y = y;
 	scroll(v, changed & buttons);
@@ -112,7 +109,8 @@ static int on_size(int width, int height, int screens, struct rfbExtDesktopScree
 	if (screens != 1 || width < DISPLAY_SIZE_MIN || height < DISPLAY_SIZE_MIN || width > DISPLAY_SIZE_MAX || height > DISPLAY_SIZE_MAX)
 		return rfbExtDesktopSize_InvalidScreenLayout;
 	/* The guest's answer is another picture, some time later. */
-	return view_mode(&v->view, (uint32_t)width, (uint32_t)height) < 0 ? rfbExtDesktopSize_OutOfResources : rfbExtDesktopSize_Success;
+	return display_client_mode(&v->display, 0, (uint32_t)width, (uint32_t)height, NULL) < 0 ? rfbExtDesktopSize_OutOfResources :
+													rfbExtDesktopSize_Success;
 }
 
 static void send_text(struct viewer *v, size_t n)
@@ -170,25 +168,25 @@ void viewer_input_init(struct viewer *v)
 
 void viewer_input_finish(struct viewer *v)
 {
-	uint64_t until = loop_now_ns() + (uint64_t)RELEASE_MS * 1000000;
+	const unsigned long long until = loop_now_ns() / 1000000 + RELEASE_MS;
 	struct key_event e;
 
-	v->view.count = 0; /* what was not begun is not done */
+	v->queue.count = 0; /* what was not begun is not done */
 	while (keys_release_one(&v->keys, &e))
 		press(v, &e);
 	if (v->buttons && v->pointer_x >= 0 && v->client) {
-		struct view_moment m = { .kind = DISPLAY_POINTER };
+		struct queue_moment m = { .kind = DISPLAY_POINTER };
 
 		for (size_t i = 0; i < ARRAY_SIZE(button_keys); i++)
 			if (v->buttons & button_keys[i].bit)
 				put(&m, EV_KEY, button_keys[i].code, 0);
 		if (m.n > 0)
-			view_input(&v->view, &m);
+			queue_put(&v->queue, &m);
 	}
-	while ((v->view.count > 0 || v->view.in_flight) && loop_now_ns() < until) {
-		struct pollfd p = { .fd = v->view.fd, .events = POLLIN };
+	while (v->queue.count > 0 || v->display.waiting) {
+		int r = display_client_wait(&v->display, until, NULL);
 
-		if (poll(&p, 1, RELEASE_MS) <= 0 || view_read(&v->view) < 0)
+		if (r <= 0 || (r & DISPLAY_CLIENT_TAKEN && queue_go_on(&v->queue) < 0))
 			break;
 	}
 }

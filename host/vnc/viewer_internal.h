@@ -9,10 +9,11 @@
 #include "host/vnc/control.h"
 #include "host/vnc/keys.h"
 #include "host/vnc/picture.h"
-#include "host/vnc/view.h"
+#include "host/vnc/queue.h"
 
 struct viewer {
-	struct view view;
+	struct display_client display;
+	struct queue queue;
 	rfbScreenInfoPtr screen;
 	rfbClientPtr client;
 	bool view_only;

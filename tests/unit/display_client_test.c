@@ -219,6 +219,29 @@ static void damage_that_nobody_sees_to_becomes_all(void **ctx)
 	assert_int_equal(f->c.scanout[1].damage[0].width, 100);
 }
 
+/* The guest is told of a wish: nothing that is seen has changed. */
+static void only_another_picture_is_all_damaged(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct display_scanout s = scanout(100, 50, 400, 0);
+
+	begin(f);
+	say(f, &s, sizeof(s));
+	assert_true(display_client_read(&f->c, &f->err) > 0);
+	assert_int_equal(f->c.scanout[1].ndamage, 1);
+	display_client_clear(&f->c, 1);
+	s.wanted_width = le32_make(640);
+	say(f, &s, sizeof(s));
+	assert_int_equal(display_client_read(&f->c, &f->err), DISPLAY_CLIENT_SCANOUT);
+	assert_int_equal(f->c.scanout[1].wanted_width, 640);
+	assert_int_equal(f->c.scanout[1].ndamage, 0);
+	s.offset = le64_make(4);
+	say(f, &s, sizeof(s));
+	assert_int_equal(display_client_read(&f->c, &f->err), DISPLAY_CLIENT_SCANOUT);
+	assert_int_equal(f->c.scanout[1].ndamage, 1);
+	assert_int_equal(f->c.scanout[1].damage[0].height, 50);
+}
+
 static void answers_to_nothing_are_refused(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -261,6 +284,7 @@ int main(void)
 		TEST(screens_that_are_not_there_are_refused),
 		TEST(damage_stays_inside_of_the_screen),
 		TEST(damage_that_nobody_sees_to_becomes_all),
+		TEST(only_another_picture_is_all_damaged),
 		TEST(answers_to_nothing_are_refused),
 		TEST(messages_of_another_size_are_refused),
 		TEST(an_end_is_said),
