@@ -13,6 +13,7 @@
 
 #include "host/sha256.h"
 #include "lib/fd.h"
+#include "lib/text.h"
 
 enum { PATH_SIZE = 96 };
 
@@ -22,9 +23,12 @@ bool import_oci_is(const struct import_source *s)
 	       import_source_has(s, "manifest.json");
 }
 
-static void blob_path(const struct oci_descriptor *d, char ret[PATH_SIZE])
+static void blob_path(enum import_oci_form form, const struct oci_descriptor *d, char ret[PATH_SIZE])
 {
-	snprintf(ret, PATH_SIZE, "blobs/sha256/%s", oci_digest_hex(d->digest));
+	bool manifest = d->kind == OCI_KIND_MANIFEST || d->kind == OCI_KIND_INDEX;
+
+	snprintf(ret, PATH_SIZE, "%s%s%s", form == IMPORT_OCI_LAYOUT ? "blobs/sha256/" : "", oci_digest_hex(d->digest),
+		 form == IMPORT_OCI_DIR && manifest ? ".manifest.json" : "");
 }
 
 static int check_digest(const char *what, const char *wanted, const char *hex, struct err *err)
@@ -42,14 +46,14 @@ static int check_size(const char *what, uint64_t wanted, uint64_t size, struct e
 		       (unsigned long long)size, (unsigned long long)wanted);
 }
 
-static int read_document(const struct import_source *s, const struct oci_descriptor *d, char **ret, size_t *ret_len,
+static int read_document(const struct import_source *s, enum import_oci_form form, const struct oci_descriptor *d, char **ret, size_t *ret_len,
 			 struct err *err)
 {
 	struct sha256_ctx sha;
 	char path[PATH_SIZE], hex[SHA256_HEX_SIZE];
 	int r;
 
-	blob_path(d, path);
+	blob_path(form, d, path);
 	r = import_source_read(s, path, OCI_DOCUMENT_MAX, ret, ret_len, err);
 	if (r < 0)
 		return r;
@@ -66,20 +70,18 @@ static int read_document(const struct import_source *s, const struct oci_descrip
 	return r;
 }
 
-/* From index.json to the manifest. */
-static int find_manifest(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
-			 struct oci_manifest *ret, struct err *err)
+/* From the first document, which is freed, to the manifest. The first of a layout is an index. */
+static int find_manifest(const struct import_source *s, enum import_oci_form form, char *text, size_t len,
+			 const struct oci_platform *wanted, const char *tag, struct oci_manifest *ret, struct err *err)
 {
-	char *text;
-	size_t len;
-	int r = import_source_read(s, "index.json", OCI_DOCUMENT_MAX, &text, &len, err);
+	int r = 0;
 
 	for (int depth = 0; r == 0; depth++) {
 		const struct oci_descriptor *d;
 		struct oci_descriptor next;
 		struct oci_index index;
 
-		if (depth > 0 && oci_document_kind(text, len) != OCI_KIND_INDEX) {
+		if ((depth > 0 || form == IMPORT_OCI_DIR) && oci_document_kind(text, len) != OCI_KIND_INDEX) {
 			r = oci_manifest_parse(text, len, ret, err);
 			free(text);
 			return r;
@@ -98,20 +100,21 @@ static int find_manifest(const struct import_source *s, const struct oci_platfor
 			next = *d;
 		oci_index_finish(&index);
 		if (r == 0)
-			r = read_document(s, &next, &text, &len, err);
+			r = read_document(s, form, &next, &text, &len, err);
 	}
 	return r;
 }
 
-static int open_layout(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
+/* `first` is freed. */
+static int open_layout(const struct import_source *s, char *first, size_t first_len, const struct oci_platform *wanted, const char *tag,
 		       struct import_oci *o, struct err *err)
 {
 	_cleanup_free_ char *text = NULL;
 	size_t len, blocks = 0;
-	int r = find_manifest(s, wanted, tag, &o->manifest, err);
+	int r = find_manifest(s, o->form, first, first_len, wanted, tag, &o->manifest, err);
 
 	if (r == 0)
-		r = read_document(s, &o->manifest.config, &text, &len, err);
+		r = read_document(s, o->form, &o->manifest.config, &text, &len, err);
 	if (r == 0)
 		r = oci_config_parse(text, len, &o->config, err);
 	if (r < 0)
@@ -133,31 +136,28 @@ static int choose_saved(struct import_oci *o, const char *tag, struct err *err)
 	if (o->saved.n > 1 && tag == NULL)
 		return err_set(err, -EINVAL,
 			       "manifest.json: there are %zu images: choose one with --tag, such as '%.80s'",
-			       o->saved.n, o->saved.image[0].tag != NULL ? o->saved.image[0].tag : "");
+			       o->saved.n, o->saved.image[0].tags != NULL ? o->saved.image[0].tags[0] : "");
 	for (size_t i = 0; i < o->saved.n; i++) {
-		if (tag == NULL || (o->saved.image[i].tag != NULL && strcmp(o->saved.image[i].tag, tag) == 0)) {
+		if (tag == NULL || oci_docker_image_is(&o->saved.image[i], tag)) {
 			o->which = i;
 			return 0;
 		}
 	}
-	return err_set(err, -ENOENT, "manifest.json: no image is tagged '%.80s'", tag);
+	return err_set(err, -ENOENT, "manifest.json: no image is tagged '%.80s'; the first is '%.80s'", tag,
+		       o->saved.image[0].tags != NULL ? o->saved.image[0].tags[0] : "");
 }
 
-static int open_saved(const struct import_source *s, const char *tag, struct import_oci *o, struct err *err)
+static int open_saved(const struct import_source *s, const char *text, size_t len, const char *tag, struct import_oci *o, struct err *err)
 {
-	_cleanup_free_ char *text = NULL, *config = NULL;
-	size_t len;
-	int r = import_source_read(s, "manifest.json", OCI_DOCUMENT_MAX, &text, &len, err);
+	_cleanup_free_ char *config = NULL;
+	int r = oci_docker_save_parse(text, len, &o->saved, err);
 
-	if (r == 0)
-		r = oci_docker_save_parse(text, len, &o->saved, err);
 	if (r == 0)
 		r = choose_saved(o, tag, err);
 	if (r == 0)
 		r = import_source_read(s, o->saved.image[o->which].config, OCI_DOCUMENT_MAX, &config, &len, err);
 	if (r == 0)
 		r = oci_config_parse(config, len, &o->config, err);
-	o->docker = true;
 	if (r == 0)
 		o->nlayers = o->saved.image[o->which].nlayers;
 	return r;
@@ -178,13 +178,32 @@ static int check_config(const struct import_oci *o, const struct oci_platform *w
 	return 0;
 }
 
+static int open_any(const struct import_source *s, const struct oci_platform *wanted, const char *tag, struct import_oci *o, struct err *err)
+{
+	/* `docker save` writes all three, or the last alone. */
+	bool layout = import_source_has(s, "index.json") || (import_source_has(s, "oci-layout") && !import_source_has(s, "manifest.json"));
+	char *text;
+	size_t len;
+	int r = import_source_read(s, layout ? "index.json" : "manifest.json", OCI_DOCUMENT_MAX, &text, &len, err);
+
+	if (r < 0)
+		return r;
+	o->form = layout ? IMPORT_OCI_LAYOUT : oci_document_kind(text, len) == OCI_KIND_OTHER ? IMPORT_OCI_SAVED : IMPORT_OCI_DIR;
+	if (o->form == IMPORT_OCI_DIR && tag != NULL)
+		r = err_set(err, -EINVAL, "--tag has no meaning for what 'skopeo copy ... dir:' has written: it has no tags");
+	else if (o->form != IMPORT_OCI_SAVED)
+		return open_layout(s, text, len, wanted, tag, o, err);
+	else
+		r = open_saved(s, text, len, tag, o, err);
+	free(text);
+	return r;
+}
+
 int import_oci_open(const struct import_source *s, const struct oci_platform *wanted, const char *tag,
 		    struct import_oci *ret, struct err *err)
 {
 	struct import_oci o = { 0 };
-	/* `docker save` writes all three, or the last alone. */
-	bool layout = import_source_has(s, "index.json") || (import_source_has(s, "oci-layout") && !import_source_has(s, "manifest.json"));
-	int r = layout ? open_layout(s, wanted, tag, &o, err) : open_saved(s, tag, &o, err);
+	int r = open_any(s, wanted, tag, &o, err);
 
 	if (r == 0)
 		r = check_config(&o, wanted, err);
@@ -207,15 +226,17 @@ void import_oci_close(struct import_oci *o)
 int import_oci_layer(const struct import_oci *o, const struct import_source *s, size_t k, struct import_blob *ret,
 		     struct progress *p, struct err *err)
 {
-	const struct oci_descriptor *d = o->docker ? NULL : &o->manifest.layer[k];
+	const struct oci_descriptor *d = o->form == IMPORT_OCI_SAVED ? NULL : &o->manifest.layer[k];
 	char path[PATH_SIZE], hex[SHA256_HEX_SIZE];
 	int r;
 
 	/* What docker saves is plain: the diff_id will do. */
-	if (o->docker)
+	if (d == NULL)
 		return import_source_open(s, o->saved.image[o->which].layer[k], ret, err);
-	blob_path(d, path);
+	blob_path(o->form, d, path);
 	r = import_source_open(s, path, ret, err);
+	if (r == -ENOENT && d->elsewhere)
+		return err_set(err, r, "'%s' is not there: it is of a type ('%s') that is fetched from elsewhere", path, TEXT_CUT(d->type));
 	if (r < 0)
 		return r;
 	progress_stage(p, "comparing digests");

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Container images in a directory or a tar: an OCI layout, or what `docker save` writes. */
+/* Container images in a directory or a tar: an OCI layout, what `docker save` writes, or what `skopeo copy ... dir:` does. */
 #pragma once
 #include "host/import_source.h"
 #include "host/oci_manifest.h"
 
+enum import_oci_form {
+	IMPORT_OCI_LAYOUT, /* index.json, blobs/sha256/HEX */
+	IMPORT_OCI_SAVED,  /* manifest.json, a list of images with the paths of their parts */
+	IMPORT_OCI_DIR,    /* manifest.json, a manifest or an index; HEX, HEX.manifest.json */
+};
+
 struct import_oci {
 	struct oci_config config;
-	struct oci_manifest manifest; /* of a layout */
+	struct oci_manifest manifest; /* of a layout, of a dir */
 	struct oci_docker_save saved; /* of a docker save: */
 	size_t which;                 /* the image of it */
-	bool docker, overlaybd;       /* overlaybd: the layers are that, all of them */
+	enum import_oci_form form;
+	bool overlaybd;               /* the layers are that, all of them */
 	size_t nlayers;
 };
 

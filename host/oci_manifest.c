@@ -76,6 +76,8 @@ static enum oci_kind kind_of_type(const char *type)
 		{ "application/vnd.oci.image.layer.nondistributable.v1.tar", OCI_KIND_TAR },
 		{ "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip", OCI_KIND_TAR },
 		{ "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd", OCI_KIND_TAR },
+		{ "application/vnd.docker.image.rootfs.foreign.diff.tar", OCI_KIND_TAR },
+		{ "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", OCI_KIND_TAR },
 		{ "application/vnd.docker.image.rootfs.diff.tar", OCI_KIND_TAR },
 		{ "application/vnd.docker.image.rootfs.diff.tar.gzip", OCI_KIND_TAR },
 		{ "application/vnd.docker.image.rootfs.diff.tar.zstd", OCI_KIND_TAR },
@@ -88,11 +90,20 @@ static enum oci_kind kind_of_type(const char *type)
 	return OCI_KIND_OTHER;
 }
 
+/* Attestations, signatures, lists of packages: they say what they are, or whose they are. */
+static bool is_artifact(const json_t *o)
+{
+	const char *type = json_string_value(json_object_get(o, "artifactType"));
+
+	return json_is_string(json_object_get(json_object_get(o, "annotations"), "vnd.docker.reference.type")) ||
+	       (type != NULL && strcmp(type, OCI_TYPE_CONFIG) != 0 && strcmp(type, "application/vnd.docker.container.image.v1+json") != 0);
+}
+
 /* `what` begins messages. */
 static int get_descriptor(const json_t *o, const char *what, struct oci_descriptor *d, struct err *err)
 {
 	const json_t *notes = json_object_get(o, "annotations");
-	const char *digest = NULL;
+	const char *digest = NULL, *name = json_string_value(json_object_get(notes, OCI_CONTAINERD_NAME));
 	int r = 0;
 
 	if (!json_is_object(o))
@@ -113,6 +124,10 @@ static int get_descriptor(const json_t *o, const char *what, struct oci_descript
 	if (r < 0 || digest == NULL)
 		return err_prefix(err, "%s: ", what), r;
 	memcpy(d->digest, digest, sizeof(d->digest));
+	if (name != NULL && strlen(name) < sizeof(d->name))
+		memcpy(d->name, name, strlen(name) + 1);
+	d->artifact = is_artifact(o);
+	d->elsewhere = strstr(d->type, ".foreign.") != NULL || strstr(d->type, ".nondistributable.") != NULL;
 	d->kind = kind_of_type(d->type);
 	if (json_object_get(notes, OCI_OVERLAYBD_DIGEST) != NULL && d->kind != OCI_KIND_INDEX && d->kind != OCI_KIND_MANIFEST)
 		d->kind = OCI_KIND_OVERLAYBD;
@@ -206,10 +221,33 @@ bool oci_platform_fits(const struct oci_platform *wanted, const struct oci_platf
 	       (*wanted->variant == '\0' || strcmp(wanted->variant, has->variant) == 0);
 }
 
+/* A name without what everybody leaves out. */
+static const char *short_name(const char *s)
+{
+	static const char hub[] = "docker.io/", library[] = "library/";
+
+	if (strncmp(s, hub, sizeof(hub) - 1) != 0)
+		return s;
+	s += sizeof(hub) - 1;
+	return strncmp(s, library, sizeof(library) - 1) == 0 ? s + sizeof(library) - 1 : s;
+}
+
+bool oci_tag_is(const char *has, const char *wanted)
+{
+	size_t n;
+
+	if (strcmp(has, wanted) == 0)
+		return true;
+	has = short_name(has);
+	wanted = short_name(wanted);
+	n = strlen(wanted);
+	return n > 0 && strncmp(has, wanted, n) == 0 && (has[n] == '\0' || strcmp(has + n, ":latest") == 0);
+}
+
 static bool may_be(const struct oci_descriptor *d, const char *ref)
 {
-	return (d->kind == OCI_KIND_INDEX || d->kind == OCI_KIND_MANIFEST || *d->type == '\0') &&
-	       (ref == NULL || strcmp(d->ref, ref) == 0);
+	return !d->artifact && (d->kind == OCI_KIND_INDEX || d->kind == OCI_KIND_MANIFEST || *d->type == '\0') &&
+	       (ref == NULL || strcmp(d->ref, ref) == 0 || oci_tag_is(d->name, ref));
 }
 
 /* For messages: platforms, or tags. */
@@ -222,10 +260,10 @@ static void list_entries(const struct oci_index *o, bool tags, char *out, size_t
 		const struct oci_descriptor *d = &o->entry[i];
 		const struct oci_platform *p = &d->platform;
 
-		if (tags ? *d->ref == '\0' : *p->os == '\0')
+		if (d->artifact || (tags ? *d->ref == '\0' : *p->os == '\0'))
 			continue;
 		if (tags)
-			n += (size_t)snprintf(out + n, len - n, "%s%s", n > 0 ? ", " : "", d->ref);
+			n += (size_t)snprintf(out + n, len - n, "%s%s", n > 0 ? ", " : "", *d->name != '\0' ? d->name : d->ref);
 		else
 			n += (size_t)snprintf(out + n, len - n, "%s%s/%s%s%s", n > 0 ? ", " : "", p->os, p->arch,
 					      *p->variant != '\0' ? "/" : "", p->variant);
@@ -234,22 +272,33 @@ static void list_entries(const struct oci_index *o, bool tags, char *out, size_t
 		snprintf(out, len, o->n == 0 ? "none at all" : tags ? "%zu without a tag" : "%zu without a platform", o->n);
 }
 
+enum fit { FIT_EXACT, FIT_VARIANT, FIT_UNSAID, FIT_NOT };
+
+static enum fit fit_of(const struct oci_platform *wanted, const struct oci_platform *has)
+{
+	if (*has->os == '\0' && *has->arch == '\0')
+		return FIT_UNSAID;
+	if (!oci_platform_fits(wanted, has))
+		return FIT_NOT;
+	return strcmp(wanted->variant, has->variant) == 0 ? FIT_EXACT : FIT_VARIANT;
+}
+
 int oci_index_choose(const struct oci_index *o, const struct oci_platform *wanted, const char *ref,
 		     const struct oci_descriptor **ret, struct err *err)
 {
 	const struct oci_descriptor *found = NULL;
 	char list[200];
 
-	for (int pass = 0; pass < 2 && found == NULL; pass++) {
+	for (enum fit fit = FIT_EXACT; fit <= FIT_UNSAID && found == NULL; fit++) {
 		for (size_t i = 0; i < o->n; i++) {
 			const struct oci_descriptor *d = &o->entry[i];
-			bool said = *d->platform.os != '\0' || *d->platform.arch != '\0';
 
-			if (!may_be(d, ref) || said != (pass == 0) || (said && !oci_platform_fits(wanted, &d->platform)))
+			if (!may_be(d, ref) || fit_of(wanted, &d->platform) != fit)
 				continue;
 			if (found == NULL) {
 				found = d;
-			} else if (strcmp(found->digest, d->digest) != 0 && (pass == 1 || strcmp(found->ref, d->ref) != 0)) {
+			} else if (strcmp(found->digest, d->digest) != 0 &&
+				   (fit == FIT_UNSAID || strcmp(found->ref, d->ref) != 0 || strcmp(found->name, d->name) != 0)) {
 				list_entries(o, true, list, sizeof(list));
 				return err_set(err, -EINVAL, "index: there are several images: choose one by its tag with --tag (%s)", list);
 			}
@@ -273,8 +322,12 @@ int oci_manifest_parse(const char *text, size_t len, struct oci_manifest *ret, s
 {
 	struct oci_manifest o = { 0 };
 	json_t *j = json_get_document(text, len, OCI_DOCUMENT_MAX, JSON_OBJECT, err);
-	int r = j == NULL ? -EINVAL : get_descriptor(json_object_get(j, "config"), "config", &o.config, err);
+	int r = j == NULL ? -EINVAL : 0;
 
+	if (r == 0 && json_integer_value(json_object_get(j, "schemaVersion")) == 1)
+		r = err_set(err, -EINVAL, "it is of Docker's schema 1, of before 2016: copy the image with a newer tool (skopeo copy --format oci)");
+	if (r == 0)
+		r = get_descriptor(json_object_get(j, "config"), "config", &o.config, err);
 	if (r == 0)
 		r = get_descriptors(j, "layers", "layer", OCI_LAYERS_MAX, &o.layer, &o.nlayers, err);
 	for (size_t i = 0; r == 0 && i < o.nlayers; i++)
@@ -480,9 +533,10 @@ static bool is_path(const char *s)
 
 static int get_saved(const json_t *o, struct oci_docker_image *image, struct err *err)
 {
-	const char *tag = json_string_value(json_array_get(json_object_get(o, "RepoTags"), 0));
 	int r = copy_string(o, "Config", PATH_TEXT_MAX, &image->config, err);
 
+	if (r == 0)
+		r = json_get_strings(o, "RepoTags", OCI_STRINGS_MAX, STRING_MAX, &image->tags, err);
 	if (r == 0)
 		r = json_get_strings(o, "Layers", OCI_LAYERS_MAX, STRING_MAX, &image->layer, err);
 	if (r < 0)
@@ -495,10 +549,15 @@ static int get_saved(const json_t *o, struct oci_docker_image *image, struct err
 	for (size_t i = 0; i < image->nlayers; i++)
 		if (!is_path(image->layer[i]))
 			return err_set(err, -EINVAL, "layer %zu is '%s', no path in the archive", i + 1, TEXT_CUT(image->layer[i]));
-	if (tag == NULL || strlen(tag) > OCI_NAME_MAX)
-		return 0;
-	image->tag = strdup(tag);
-	return image->tag == NULL ? err_set(err, -ENOMEM, "no memory") : 0;
+	return 0;
+}
+
+bool oci_docker_image_is(const struct oci_docker_image *image, const char *tag)
+{
+	for (char **t = image->tags; t != NULL && *t != NULL; t++)
+		if (oci_tag_is(*t, tag))
+			return true;
+	return false;
 }
 
 int oci_docker_save_parse(const char *text, size_t len, struct oci_docker_save *ret, struct err *err)
@@ -534,7 +593,7 @@ void oci_docker_save_finish(struct oci_docker_save *o)
 {
 	for (size_t i = 0; i < o->n; i++) {
 		free(o->image[i].config);
-		free(o->image[i].tag);
+		json_strings_free(o->image[i].tags);
 		json_strings_free(o->image[i].layer);
 	}
 	free(o->image);

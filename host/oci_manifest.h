@@ -39,6 +39,7 @@ enum {
 #define OCI_OVERLAYBD_FS_TYPE "containerd.io/snapshot/overlaybd/blob-fs-type"
 #define OCI_OVERLAYBD_VERSION "containerd.io/snapshot/overlaybd/version"
 #define OCI_REF_NAME "org.opencontainers.image.ref.name"
+#define OCI_CONTAINERD_NAME "io.containerd.image.name" /* what docker save writes: the whole name, when OCI_REF_NAME is its tag alone */
 
 struct oci_platform {
 	char os[32], arch[32], variant[32]; /* "" : not said */
@@ -62,8 +63,11 @@ struct oci_descriptor {
 	char digest[OCI_DIGEST_LEN + 1];
 	uint64_t size;
 	enum oci_kind kind;
+	bool elsewhere;               /* a layer that layouts may lack: "foreign", "nondistributable" */
+	bool artifact;                /* in an index: no image, but something that belongs to one */
 	struct oci_platform platform; /* in an index */
 	char ref[OCI_NAME_MAX + 1];   /* in an index: OCI_REF_NAME, or "" */
+	char name[OCI_NAME_MAX + 1];  /* in an index: OCI_CONTAINERD_NAME, or "" */
 };
 
 /* The 64 digits of a digest. */
@@ -99,13 +103,17 @@ struct oci_docker_image {
 	char *config;
 	char **layer;
 	size_t nlayers;
-	char *tag; /* the first, or NULL */
+	char **tags; /* NULL-terminated, or NULL */
 };
 
 struct oci_docker_save {
 	struct oci_docker_image *image;
 	size_t n;
 };
+
+/* Is `has` the tag that is meant by `wanted`? "docker.io/", "library/" and ":latest" may be left out. */
+bool oci_tag_is(const char *has, const char *wanted);
+bool oci_docker_image_is(const struct oci_docker_image *image, const char *tag);
 
 /* INDEX, MANIFEST or OTHER, by the media type that the document says or by its members. */
 enum oci_kind oci_document_kind(const char *text, size_t len);
@@ -121,8 +129,8 @@ void oci_config_finish(struct oci_config *o);
 void oci_docker_save_finish(struct oci_docker_save *o);
 
 /* The one entry for the platform: -ENOENT with what there is when none fits; the first when several do and all have the
- * same digest; -EINVAL with their tags when there is a choice (`ref` not NULL: only those of this tag are looked at).
- * Entries that say no platform fit when nothing else does. */
+ * same digest; -EINVAL with their tags when there is a choice (`ref` not NULL: only those of this tag, or name, are looked at).
+ * One of just this variant goes before others, and entries that say no platform fit when nothing else does. */
 int oci_index_choose(const struct oci_index *o, const struct oci_platform *wanted, const char *ref,
 		     const struct oci_descriptor **ret, struct err *err);
 

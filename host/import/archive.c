@@ -31,7 +31,7 @@ enum { INPUT_BUFFER = 256 << 10, PIECE = 1 << 20, PROGRESS_STEP = 4 << 20, OUT_B
 
 struct reader {
 	const struct import_job *o;
-	struct archive *outer, *tar; /* outer: NULL when it is gzip */
+	struct archive *outer, *tar; /* outer: NULL when it is gzip, or nothing */
 	struct gunzip gunzip;
 	uint64_t read, shown; /* bytes of the input; of what was told */
 	uint64_t plain;       /* bytes without compression */
@@ -143,8 +143,9 @@ static la_ssize_t read_input(struct archive *a, void *arg, const void **ret)
 /* Bytes without compression: how many, 0 at the end, -errno. */
 static ssize_t read_plain(struct reader *r, struct err *err)
 {
-	la_ssize_t n = r->gunzip.open ? gunzip_read(&r->gunzip, r->piece, sizeof(r->piece), err)
-				      : archive_read_data(r->outer, r->piece, sizeof(r->piece));
+	la_ssize_t n = r->o->size == 0 ? 0 :
+		       r->gunzip.open  ? gunzip_read(&r->gunzip, r->piece, sizeof(r->piece), err)
+				       : archive_read_data(r->outer, r->piece, sizeof(r->piece));
 
 	if (n < 0 && r->gunzip.open)
 		return n;
@@ -181,6 +182,8 @@ static int open_outer(struct reader *r, struct err *err)
 	uint8_t head[2];
 	int e;
 
+	if (r->o->size == 0) /* what libarchive does not take: a layer of nothing */
+		return 0;
 	if (r->o->size >= sizeof(head) &&
 	    fd_pread_full(IMPORT_INPUT_FD, head, sizeof(head), (off_t)r->o->offset) == sizeof(head) &&
 	    head[0] == 0x1f && head[1] == 0x8b)

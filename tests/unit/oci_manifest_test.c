@@ -89,6 +89,24 @@ static void a_choice_needs_a_tag(void **state)
 	assert_int_equal(choose(text, "three", digest, &err), -ENOENT);
 }
 
+static void a_tag_needs_not_say_what_goes_without_saying(void **state)
+{
+	static const char *const same[][2] = {
+		{ "a:1", "a:1" }, { "docker.io/library/a:1", "a:1" }, { "docker.io/me/a:latest", "me/a" }, { "a:1", "docker.io/library/a:1" },
+		{ "example.org/a:latest", "example.org/a" },
+	};
+	static const char *const different[][2] = {
+		{ "a:1", "a" }, { "a:latest", "a:late" }, { "docker.io/me/a:1", "a:1" }, { "example.org/library/a:1", "a:1" }, { "", "x" },
+		{ "docker.io/library/a:latest", "" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		assert_true(oci_tag_is(same[i][0], same[i][1]));
+	for (size_t i = 0; i < sizeof(different) / sizeof(different[0]); i++)
+		assert_false(oci_tag_is(different[i][0], different[i][1]));
+}
+
 static void layers_are_told_apart_by_type_and_annotation(void **state)
 {
 	static const char text[] = "{" CONFIG_DESCRIPTOR ",\"layers\":[" LAYER(OCI_TYPE_LAYER "+zstd", A, "") "," LAYER(
@@ -244,7 +262,7 @@ static void a_docker_save_names_files_of_the_archive(void **state)
 	assert_int_equal(oci_docker_save_parse(good, strlen(good), &o, &err), 0);
 	assert_int_equal(o.n, 1);
 	assert_string_equal(o.image[0].layer[0], "x/layer.tar");
-	assert_string_equal(o.image[0].tag, "app:1");
+	assert_string_equal(o.image[0].tags[0], "app:1");
 	oci_docker_save_finish(&o);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(oci_docker_save_parse(bad[i], strlen(bad[i]), &o, &err), -EINVAL);
@@ -283,6 +301,7 @@ int main(void)
 		cmocka_unit_test(a_platform_that_is_not_there_is_said_with_what_is),
 		cmocka_unit_test(an_entry_without_a_platform_is_taken_when_nothing_else_fits),
 		cmocka_unit_test(a_choice_needs_a_tag),
+		cmocka_unit_test(a_tag_needs_not_say_what_goes_without_saying),
 		cmocka_unit_test(layers_are_told_apart_by_type_and_annotation),
 		cmocka_unit_test(bad_manifests_are_refused),
 		cmocka_unit_test(a_config_becomes_defaults_of_an_image),
