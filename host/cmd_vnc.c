@@ -34,7 +34,7 @@
 enum { FIRST_PORT = 5901, LAST_PORT = 5999, BACKLOG = 64, FINGERPRINT_MAX = 128 };
 
 struct vnc_options {
-	char *listen, *password_file, *view_password_file, *cert, *key, *socket;
+	char *listen, *password_file, *view_password_file, *cert, *key, *socket, *keys;
 	bool tls, view_only, web, json, help;
 };
 
@@ -46,6 +46,7 @@ static const struct opt options[] = {
 	OPT_STRING(struct vnc_options, cert, "cert", 0, "FILE", "certificate, PEM (a new self-signed one)"),
 	OPT_STRING(struct vnc_options, key, "key", 0, "FILE", "its private key, PEM"),
 	OPT_BOOL(struct vnc_options, view_only, "view-only", 0, "nobody can type, click or change anything"),
+	OPT_STRING(struct vnc_options, keys, "keys", 0, "HOW", "characters (for a VM with the us layout), or positions (another)"),
 	OPT_BOOL(struct vnc_options, web, "web", 0, "the same port serves noVNC to browsers"),
 	OPT_STRING(struct vnc_options, socket, "socket", 0, "PATH", "the display that is served there, not a VM's"),
 	OPT_BOOL(struct vnc_options, json, "json", 0, "say where it listens as JSON on stdout"),
@@ -262,6 +263,8 @@ static int check_options(const struct vnc_options *o, int operands, struct err *
 		return err_set(err, -EINVAL, "vnc: %s: see 'coffer help vnc'", o->socket ? "--socket or a VM's ID, not both" : "one VM's ID is needed");
 	if (!o->cert != !o->key)
 		return err_set(err, -EINVAL, "--cert and --key belong together");
+	if (o->keys && strcmp(o->keys, "characters") != 0 && strcmp(o->keys, "positions") != 0)
+		return err_set(err, -EINVAL, "--keys '%s': characters or positions are possible", o->keys);
 	if (o->cert && !o->tls)
 		return err_set(err, -EINVAL, "--cert: only with --tls");
 	return 0;
@@ -289,7 +292,8 @@ static int prepare(struct vnc *v, const struct vnc_options *o, const char *id, c
 		return err_set(err, -ENOENT, "VM '%s' has no display: start it with 'coffer run --display'", id);
 	if (s->display < 0)
 		return s->display;
-	s->start.flags = (o->view_only ? VNC_VIEW_ONLY : 0) | (o->tls ? VNC_TLS : 0) | (o->web ? VNC_WEB : 0);
+	s->start.flags = (o->view_only ? VNC_VIEW_ONLY : 0) | (o->tls ? VNC_TLS : 0) | (o->web ? VNC_WEB : 0) |
+			 (o->keys && strcmp(o->keys, "positions") == 0 ? VNC_POSITIONS : 0);
 	if (o->password_file) {
 		s->start.flags |= VNC_PASSWORD;
 		r = read_password(o->password_file, s->start.password, err);

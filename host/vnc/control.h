@@ -29,6 +29,7 @@ enum vnc_flag {
 	VNC_VIEW_PASSWORD = 1 << 2, /* who knows this one may look on */
 	VNC_TLS = 1 << 3,
 	VNC_WEB = 1 << 4,
+	VNC_POSITIONS = 1 << 5, /* keys by their places (keys.h) */
 };
 
 struct vnc_header {

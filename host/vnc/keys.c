@@ -64,8 +64,6 @@ static const struct {
 	{ 0xffea, KEY_RIGHTALT },
 	{ 0xffeb, KEY_LEFTMETA }, /* Super */
 	{ 0xffec, KEY_RIGHTMETA },
-	{ 0xfe03, KEY_RIGHTALT }, /* ISO_Level3_Shift */
-	{ 0xff7e, KEY_RIGHTALT }, /* Mode_switch */
 	/* the keypad: with num lock and without */
 	{ 0xff8d, KEY_KPENTER },
 	{ 0xff95, KEY_KP7 },
@@ -131,12 +129,37 @@ uint16_t keys_find(uint32_t keysym, int *ret_shift)
 	return 0;
 }
 
+/* What makes or chooses a character: the us layout has it above, or not at all. */
+static bool is_character(uint32_t keysym)
+{
+	return (keysym >= 0x20 && keysym < 0xfd00) || (keysym >= 0x1000000 && keysym <= 0x110ffff) ||
+	       (keysym >= 0xfe00 && keysym < 0xfed0) || /* levels, groups, dead keys */
+	       keysym == 0xff7e;			 /* Mode_switch */
+}
+
 static bool is_held(const struct keys *k, uint16_t code)
 {
 	for (size_t i = 0; i < k->n; i++)
-		if (k->held[i] == code)
+		if (k->held[i].code == code)
 			return true;
 	return false;
+}
+
+/* With ctrl, alt or meta it is a shortcut: the keys as they are. */
+static bool is_shortcut(const struct keys *k)
+{
+	return is_held(k, KEY_LEFTCTRL) || is_held(k, KEY_RIGHTCTRL) || is_held(k, KEY_LEFTALT) || is_held(k, KEY_LEFTMETA) ||
+	       is_held(k, KEY_RIGHTMETA);
+}
+
+static uint16_t find(const struct keys *k, const struct key_press *p, int *ret_shift)
+{
+	uint16_t place = keys_find_scancode(p->scancode), code = 0;
+
+	*ret_shift = -1;
+	if (!k->positions || place == 0)
+		code = keys_find(p->keysym, ret_shift);
+	return code != 0 || (!k->positions && is_character(p->keysym) && !is_shortcut(k)) ? code : place;
 }
 
 static size_t put(struct key_event *out, size_t n, uint16_t code, bool down)
@@ -145,40 +168,53 @@ static size_t put(struct key_event *out, size_t n, uint16_t code, bool down)
 	return n + 1;
 }
 
-static size_t release(struct keys *k, uint16_t code, struct key_event *out)
+static size_t release_at(struct keys *k, size_t i, struct key_event *out)
 {
-	for (size_t i = 0; i < k->n; i++)
-		if (k->held[i] == code) {
-			k->held[i] = k->held[--k->n];
-			return put(out, 0, code, false);
-		}
+	uint16_t code = k->held[i].code;
+
+	k->held[i] = k->held[--k->n];
+	return put(out, 0, code, false);
+}
+
+static size_t release(struct keys *k, uint32_t scancode, uint16_t code, struct key_event *out)
+{
+	for (size_t i = 0; scancode && i < k->n; i++)
+		if (k->held[i].scancode == scancode)
+			return release_at(k, i, out);
+	for (size_t i = 0; code && i < k->n; i++)
+		if (k->held[i].code == code)
+			return release_at(k, i, out);
 	return 0;
 }
 
-size_t keys_press(struct keys *k, uint32_t keysym, bool down, bool caps, struct key_event out[KEYS_EVENTS_MAX])
+/* It is down already, or makes something else by now. */
+static size_t release_before(struct keys *k, uint32_t scancode, uint16_t code, struct key_event *out)
 {
-	int want = -1;
-	uint16_t code = keys_find(keysym, &want);
-	bool left = is_held(k, KEY_LEFTSHIFT), right = is_held(k, KEY_RIGHTSHIFT);
-	/* With ctrl, alt or meta it is a shortcut: the keys as they are. */
-	bool shortcut = is_held(k, KEY_LEFTCTRL) || is_held(k, KEY_RIGHTCTRL) || is_held(k, KEY_LEFTALT) || is_held(k, KEY_LEFTMETA) ||
-			is_held(k, KEY_RIGHTMETA);
-	size_t n = 0;
+	size_t n = release(k, scancode, code, out);
 
+	return is_held(k, code) ? n + release(k, 0, code, out + n) : n;
+}
+
+size_t keys_press(struct keys *k, const struct key_press *p, bool caps, struct key_event out[KEYS_EVENTS_MAX])
+{
+	int want;
+	uint16_t code = find(k, p, &want);
+	bool left, right;
+	size_t n;
+
+	if (!p->down)
+		return release(k, p->scancode, code, out);
 	if (code == 0)
 		return 0;
-	if (!down)
-		return release(k, code, out);
-	if (!is_held(k, code)) {
-		if (k->n == KEYS_HELD_MAX)
-			return 0;
-		k->held[k->n++] = code;
-	} else {
-		n = put(out, n, code, false); /* the viewer repeats it: the guest sees it pressed again */
-	}
-	if (want >= 0 && caps && keysym < 128 && (keysym | 32) >= 'a' && (keysym | 32) <= 'z')
+	n = release_before(k, p->scancode, code, out); /* the viewer repeats it: the guest sees it pressed again */
+	if (k->n == KEYS_HELD_MAX)
+		return n;
+	left = is_held(k, KEY_LEFTSHIFT);
+	right = is_held(k, KEY_RIGHTSHIFT);
+	k->held[k->n++] = (struct key_held){ code, p->scancode };
+	if (want >= 0 && caps && p->keysym < 128 && (p->keysym | 32) >= 'a' && (p->keysym | 32) <= 'z')
 		want = !want;
-	if (want < 0 || shortcut || want == (left || right))
+	if (want < 0 || is_shortcut(k) || want == (left || right))
 		return put(out, n, code, true);
 	if (want) {
 		n = put(out, n, KEY_LEFTSHIFT, true);
@@ -201,6 +237,6 @@ bool keys_release_one(struct keys *k, struct key_event *ret)
 {
 	if (k->n == 0)
 		return false;
-	*ret = (struct key_event){ k->held[--k->n], false };
+	*ret = (struct key_event){ k->held[--k->n].code, false };
 	return true;
 }

@@ -279,6 +279,8 @@ static int update(struct viewer *v)
 {
 	bool sent = rfbUpdateClient(v->client);
 
+	if (sent && v->client->sock >= 0)
+		viewer_input_answer(v);
 	if (v->client->sock < 0)
 		return -ECONNRESET;
 	if (v->owes_ready && (sent || sraRgnEmpty(v->client->modifiedRegion))) {
@@ -340,6 +342,7 @@ int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, stru
 	if (fd_read_full(fds->stream, &hello, sizeof(hello)) != sizeof(hello))
 		return 0; /* it was not let in */
 	v->view_only = hello.view_only;
+	v->keys.positions = start->flags & VNC_POSITIONS;
 	if (hello.view_only)
 		m.state = VNC_LET_IN_TO_VIEW;
 	if (send(fds->control, &m, sizeof(m), MSG_NOSIGNAL) != sizeof(m))

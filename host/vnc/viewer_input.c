@@ -5,6 +5,7 @@
  * Keys and buttons that are down when the viewer goes are let go of; the display takes one message at a time, so that is waited for,
  * up to RELEASE_MS.
  */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <linux/input-event-codes.h>
 #include <stdlib.h>
@@ -36,17 +37,77 @@ static void press(struct viewer *v, const struct key_event *e)
 	queue_put(&v->queue, &m);
 }
 
-static void on_key(rfbBool down, rfbKeySym keysym, rfbClientPtr client)
+static void key(struct viewer *v, const struct key_press *p)
 {
-	struct viewer *v = client->screen->screenData;
 	struct key_event e[KEYS_EVENTS_MAX];
 	size_t n;
 
-	if (down && v->queue.count >= QUEUE_PRESS_MAX)
+	if (p->down && v->queue.count >= QUEUE_PRESS_MAX)
 		return; /* the guest does not take them; those that are down must have room to come up */
-	n = keys_press(&v->keys, (uint32_t)keysym, down != 0, v->display.leds & 1 << LED_CAPSL, e);
+	n = keys_press(&v->keys, p, v->display.leds & 1 << LED_CAPSL, e);
 	for (size_t i = 0; i < n; i++)
 		press(v, &e[i]);
+}
+
+static void on_key(rfbBool down, rfbKeySym keysym, rfbClientPtr client)
+{
+	key(client->screen->screenData, &(struct key_press){ .keysym = (uint32_t)keysym, .down = down != 0 });
+}
+
+/* ---- QEMU's extended key event, which libvncserver's server does not have ---- */
+
+enum { QEMU_KEY = 0 /* the kind of a rfbQemuEvent */ };
+
+/* The viewer can say where keys are. */
+static rfbBool on_pseudo_encoding(rfbClientPtr client, void **data, int encoding)
+{
+	struct viewer *v = client->screen->screenData;
+
+	(void)data;
+	if ((uint32_t)encoding != rfbEncodingQemuExtendedKeyEvent)
+		return FALSE;
+	v->owes_places = true;
+	return TRUE;
+}
+
+void viewer_input_answer(struct viewer *v)
+{
+	uint8_t m[sz_rfbFramebufferUpdateMsg + sz_rfbFramebufferUpdateRectHeader] = { rfbFramebufferUpdate, 0, 0, 1 };
+	const uint32_t qemu = htonl(rfbEncodingQemuExtendedKeyEvent);
+
+	/* libvncserver's list of messages makes libvncclient forget what was allowed before. */
+	if (!v->owes_places || v->client->enableSupportedMessages)
+		return;
+	v->owes_places = false;
+	memcpy(m + sizeof(m) - sizeof(qemu), &qemu, sizeof(qemu));
+	if (rfbWriteExact(v->client, (const char *)m, sizeof(m)) < 0)
+		rfbCloseClient(v->client);
+}
+
+static rfbBool on_message(rfbClientPtr client, void *data, const rfbClientToServerMsg *message)
+{
+	struct viewer *v = client->screen->screenData;
+	rfbQemuExtendedKeyEventMsg m;
+
+	(void)data;
+	if (message->type != rfbQemuEvent)
+		return FALSE;
+	if (rfbReadExact(client, (char *)&m + 1, sz_rfbQemuExtendedKeyEventMsg - 1) <= 0 || m.subtype != QEMU_KEY) {
+		rfbCloseClient(client);
+		return TRUE;
+	}
+	if (!v->view_only)
+		key(v, &(struct key_press){ .keysym = ntohl(m.keysym), .scancode = ntohl(m.keycode), .down = m.down != 0 });
+	return TRUE;
+}
+
+static void offer_places(struct viewer *v)
+{
+	v->key_encodings[0] = (int)rfbEncodingQemuExtendedKeyEvent;
+	v->key_extension.pseudoEncodings = v->key_encodings;
+	v->key_extension.enablePseudoEncoding = on_pseudo_encoding;
+	v->key_extension.handleMessage = on_message;
+	rfbRegisterProtocolExtension(&v->key_extension);
 }
 
 /* The middle of a pixel, as the value of an axis. */
@@ -164,6 +225,7 @@ void viewer_input_init(struct viewer *v)
 	v->screen->setXCutText = on_text;
 	v->screen->setXCutTextUTF8 = on_utf8;
 	v->pointer_x = v->pointer_y = -1;
+	offer_places(v);
 }
 
 void viewer_input_finish(struct viewer *v)

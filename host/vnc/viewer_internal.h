@@ -26,11 +26,16 @@ struct viewer {
 	struct picture_cursor cursor;
 	/* input */
 	struct keys keys;
+	bool owes_places; /* the viewer is to hear that it may say where keys are */
+	rfbProtocolExtension key_extension;
+	int key_encodings[2];
 	int buttons, pointer_x, pointer_y;
 	int control;
 	uint8_t message[sizeof(struct vnc_header) + VNC_CLIPBOARD_MAX];
 };
 
 void viewer_input_init(struct viewer *v);
+/* After an update: what the viewer has asked for besides. */
+void viewer_input_answer(struct viewer *v);
 /* What the viewer holds down is let go of. */
 void viewer_input_finish(struct viewer *v);

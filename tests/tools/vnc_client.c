@@ -8,7 +8,7 @@
  *
  *   shot FILE          the picture as PPM
  *   wait FILE          the picture becomes that of a PPM file
- *   key KEYSYM DOWN    (hexadecimal; 0 or 1)
+ *   key KEYSYM DOWN [SCANCODE]    (hexadecimal; 0 or 1); with a scancode only if the server takes them
  *   pointer X Y BUTTONS
  *   cut TEXT
  *   size W H
@@ -133,6 +133,8 @@ static bool perform(rfbClient *c, char *line)
 
 	if (sscanf(line, "shot %4095s", path) == 1)
 		return shot(c, path);
+	if (sscanf(line, "key %x %u %x", &a[0], &a[1], &a[2]) == 3)
+		return SupportsClient2Server(c, rfbQemuEvent) && SendExtendedKeyEvent(c, a[0], a[2], a[1] != 0);
 	if (sscanf(line, "key %x %u", &a[0], &a[1]) == 2)
 		return SendKeyEvent(c, a[0], a[1] != 0);
 	if (sscanf(line, "pointer %u %u %u", &a[0], &a[1], &a[2]) == 3)

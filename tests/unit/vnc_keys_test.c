@@ -15,16 +15,22 @@
 enum { SHIFT_L = 0xffe1, SHIFT_R = 0xffe2, CONTROL_L = 0xffe3 };
 
 /* The events as text: "+42 +30 -42". */
-static const char *press(struct keys *k, uint32_t keysym, bool down, bool caps, char out[128])
+static const char *press_at(struct keys *k, uint32_t keysym, uint32_t scancode, bool down, bool caps, char out[128])
 {
+	const struct key_press p = { keysym, scancode, down };
 	struct key_event e[KEYS_EVENTS_MAX];
-	size_t n = keys_press(k, keysym, down, caps, e), at = 0;
+	size_t n = keys_press(k, &p, caps, e), at = 0;
 
 	assert_true(n <= KEYS_EVENTS_MAX);
 	out[0] = 0;
 	for (size_t i = 0; i < n; i++)
 		at += (size_t)snprintf(out + at, 128 - at, "%s%c%d", i ? " " : "", e[i].down ? '+' : '-', e[i].code);
 	return out;
+}
+
+static const char *press(struct keys *k, uint32_t keysym, bool down, bool caps, char out[128])
+{
+	return press_at(k, keysym, 0, down, caps, out);
 }
 
 static void a_character_is_its_key(void **state)
@@ -116,6 +122,89 @@ static void what_no_key_has_does_nothing(void **state)
 	assert_int_equal(k.n, 0);
 }
 
+/* The viewer's keyboard is German, the guest's is not. */
+static void a_character_is_made_wherever_its_key_is(void **state)
+{
+	struct keys k = { .n = 0 };
+	char out[128];
+
+	(void)state;
+	assert_string_equal(press_at(&k, 'z', 0x15, true, false, out), "+44");
+	assert_string_equal(press_at(&k, 'z', 0x15, false, false, out), "-44");
+	assert_string_equal(press_at(&k, 0xf6 /* odiaeresis */, 0x27, true, false, out), "");
+	assert_string_equal(press_at(&k, 0xfe03 /* ISO_Level3_Shift */, 0xb8, true, false, out), "");
+	assert_string_equal(press_at(&k, '@', 0x10, true, false, out), "+42 +3 -42");
+}
+
+static void a_key_that_makes_no_character_is_found_by_its_place(void **state)
+{
+	struct keys k = { .n = 0 };
+	char out[128];
+
+	(void)state;
+	assert_string_equal(press_at(&k, 0xff23 /* Henkan_Mode */, 0x79, true, false, out), "+92");
+	assert_string_equal(press_at(&k, 0, 0xb0, true, false, out), "+115");
+	assert_string_equal(press_at(&k, 0, 0x179, true, false, out), "");
+}
+
+static void a_shortcut_of_another_alphabet_is_found_by_its_place(void **state)
+{
+	struct keys k = { .n = 0 };
+	char out[128];
+
+	(void)state;
+	assert_string_equal(press_at(&k, 0x6d3 /* Cyrillic_es */, 0x2e, true, false, out), "");
+	press_at(&k, CONTROL_L, 0x1d, true, false, out);
+	assert_string_equal(press_at(&k, 0x6d3, 0x2e, true, false, out), "+46");
+}
+
+/* Shift comes up first: the key would make another character by now. */
+static void what_a_key_has_pressed_is_let_go_of(void **state)
+{
+	struct keys k = { .n = 0 };
+	char out[128];
+
+	(void)state;
+	press_at(&k, SHIFT_L, 0x2a, true, false, out);
+	assert_string_equal(press_at(&k, '/', 0x08, true, false, out), "-42 +53 +42");
+	press_at(&k, SHIFT_L, 0x2a, false, false, out);
+	assert_string_equal(press_at(&k, '7', 0x08, true, false, out), "-53 +8");
+	assert_string_equal(press_at(&k, '/', 0x08, false, false, out), "-8");
+	assert_int_equal(k.n, 0);
+}
+
+static void by_positions_keys_are_where_they_are(void **state)
+{
+	struct keys k = { .positions = true };
+	char out[128];
+
+	(void)state;
+	assert_string_equal(press_at(&k, 'z', 0x15, true, false, out), "+21");
+	assert_string_equal(press_at(&k, 'z', 0x15, false, false, out), "-21");
+	assert_string_equal(press_at(&k, 0xf6, 0x27, true, false, out), "+39");
+	assert_string_equal(press_at(&k, 0xfe03, 0xb8, true, false, out), "+100");
+	assert_string_equal(press_at(&k, '!', 0x02, true, true, out), "+2"); /* no shift of ours */
+	assert_string_equal(press(&k, 'x', true, false, out), "+45");	 /* this viewer does not say where */
+}
+
+static void every_place_is_a_key_of_the_keyboard(void **state)
+{
+	unsigned n = 0;
+
+	(void)state;
+	for (uint32_t scancode = 0; scancode < 0x20000; scancode++) {
+		uint16_t code = keys_find_scancode(scancode);
+
+		assert_true(code <= 248); /* devices/virtio_input has them */
+		n += code != 0;
+	}
+	assert_int_equal(n, 83 + 80);
+	assert_int_equal(keys_find_scancode(1), KEY_ESC);
+	assert_int_equal(keys_find_scancode(0x53), KEY_KPDOT);
+	assert_int_equal(keys_find_scancode(0xc6), KEY_PAUSE);
+	assert_int_equal(keys_find_scancode(0x54), keys_find_scancode(0xb7));
+}
+
 static void a_release_without_press_does_nothing(void **state)
 {
 	struct keys k = { .n = 0 };
@@ -167,6 +256,12 @@ int main(void)
 		cmocka_unit_test(a_shortcut_is_its_keys_alone),
 		cmocka_unit_test(a_repeated_press_comes_up_in_between),
 		cmocka_unit_test(what_no_key_has_does_nothing),
+		cmocka_unit_test(a_character_is_made_wherever_its_key_is),
+		cmocka_unit_test(a_key_that_makes_no_character_is_found_by_its_place),
+		cmocka_unit_test(a_shortcut_of_another_alphabet_is_found_by_its_place),
+		cmocka_unit_test(what_a_key_has_pressed_is_let_go_of),
+		cmocka_unit_test(by_positions_keys_are_where_they_are),
+		cmocka_unit_test(every_place_is_a_key_of_the_keyboard),
 		cmocka_unit_test(a_release_without_press_does_nothing),
 		cmocka_unit_test(keys_that_are_down_are_bounded_and_come_up_once),
 		cmocka_unit_test(every_printable_character_has_a_key),
