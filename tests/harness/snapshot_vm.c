@@ -26,6 +26,7 @@
 #include "host/sock.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+#include "snapshot/ram.h"
 
 /* ---- the monitor ---- */
 
@@ -38,9 +39,29 @@ struct monitor {
 	volatile unsigned *cuts;
 };
 
-static int write_files(int *fd)
+/* Memory has its snapshot's number in one page of its own, and in one that all have. */
+static int write_memory(const int *fd, const struct ram_id *id, const struct ram_id *parent)
 {
-	return fd_write_full(fd[0], "state", 5) | fd_write_full(fd[1], "ram", 3) | fd_write_full(fd[2], "index", 5);
+	const uint64_t pages[MIB(64) / MEM_PAGE_SIZE / 64] = { 1ull << 1 | 1ull << (2 + id->b[0] % 32) };
+	struct ram_writer_config c = { .data_fd = fd[1], .index_fd = fd[2], .id = *id, .parent = *parent };
+	struct ram_writer *w = NULL;
+	struct ram_writer_stats stats;
+	struct mem mem;
+	int r = mem_init(&mem, -1, MIB(64), NULL);
+
+	if (r < 0)
+		return r;
+	c.mem = &mem;
+	mem_write(&mem, GPA(MEM_PAGE_SIZE), id, sizeof(*id));
+	mem_write(&mem, GPA((2 + id->b[0] % 32) * (uint64_t)MEM_PAGE_SIZE), id, sizeof(*id));
+	r = ram_writer_new(&c, &w, NULL);
+	if (r == 0)
+		r = ram_writer_put(w, NULL, pages, NULL);
+	if (r == 0)
+		r = ram_writer_finish(w, &stats, NULL);
+	ram_writer_free(w);
+	mem_finish(&mem);
+	return r;
 }
 
 static int snapshot(struct monitor *m, const struct control_request *q, int *fd, size_t nfds, enum behaviour how,
@@ -68,7 +89,13 @@ static int snapshot(struct monitor *m, const struct control_request *q, int *fd,
 	int status = how == FAILS_TO_SEAL ? 0 : lsmt_seal_pair(m->old[m->nold - 1], old_index, "old", NULL);
 
 	if (status == 0)
-		status = write_files(fd);
+		status = fd_write_full(fd[0], "state", 5);
+	if (status == 0 && how != FAILS_TO_SEAL) {
+		bool diff = le64_get(q->arg[0]) & CONTROL_SNAPSHOT_DIFF;
+		const struct ram_id id = { { (uint8_t)(m->id + 1) } }, parent = { { diff ? m->id : 0 } };
+
+		status = write_memory(fd, &id, &parent);
+	}
 	close(old_index);
 	for (int i = 0; i < 3; i++)
 		close(fd[i]);

@@ -57,6 +57,8 @@ static bool is_there(const char *name)
 		return false;
 	if (r < 0)
 		fail_msg("'%s' is there and not whole: %s", name, err.text);
+	if (restore_source_verify(&src, NULL, &err) < 0)
+		fail_msg("'%s' is there and damaged: %s", name, err.text);
 	restore_source_close(&src);
 	snapshot_vm_layers_of(name);
 	return true;
@@ -70,7 +72,7 @@ static void must(int r, const struct err *err)
 
 static int take_it(void *arg, struct err *err)
 {
-	return snapshot_vm_take(arg, false, err);
+	return snapshot_vm_take(arg, true, err);
 }
 
 static int flatten_it(void *arg, struct err *err)
@@ -111,7 +113,7 @@ static void goes_on(const char *other, size_t layers)
 	assert_int_equal(snapshot_vm_layers_of(other), layers);
 }
 
-/* One step; false when there is none any more. Before it: a snapshot "old" of one layer, "two" of two. */
+/* One step; false when there is none any more. Before it: a snapshot "old" of one layer, and "two" of two, a diff of it. */
 static bool step(enum steps_what what, steps_fn *fn, char *name, unsigned n, check_fn *check)
 {
 	struct steps_result r;
@@ -120,7 +122,7 @@ static bool step(enum steps_what what, steps_fn *fn, char *name, unsigned n, che
 	snapshot_vm_start(&vm);
 	snapshot_vm_serve(&vm, GOOD, 4);
 	must(snapshot_vm_take("old", false, &err), &err);
-	must(snapshot_vm_take("two", false, &err), &err);
+	must(snapshot_vm_take("two", true, &err), &err);
 	steps_run(what, n, fn, name, &r);
 	if (what == STEPS_FULL) { /* it was alive to clear up, which takes no space */
 		assert_int_equal(leftovers(), 0);
