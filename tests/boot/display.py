@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client of a VM's display.sock for boot tests: looks at pictures, types and clicks (lib/display_proto.h).
 
-Nothing here waits for a time: `until` looks again whenever something has changed on the screen; the runner's limit is the limit.
+Nothing here waits for a time: `until` looks again whenever something has changed on the screen, until its limit or the runner's.
 """
 import array
 import json
@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 COFFER = os.environ["COFFER"]
 HELLO, SCANOUT, CURSOR, DAMAGE, LEDS, TAKEN = 1, 2, 3, 4, 5, 6
@@ -130,15 +131,17 @@ class Display:
             lines = b"".join(lines[y * stride:y * stride + w * 4] for y in range(h))
         return Shot(w, h, [lines[i::4] for i in FORMATS[fmt]])
 
-    def until(self, what, text):
-        """Until `what` of a shot says something: that."""
+    def until(self, what, text, limit=None):
+        """Until `what` of a shot says something: that. After `limit` seconds, if there is one, it has failed."""
+        end = limit and time.monotonic() + limit
         while True:
             if self.size()[0]:
                 found = what(self.shot())
                 if found:
                     return found
+            check(not end or time.monotonic() < end, f"after {limit} s there is not yet: {text}")
             print(f"waiting: {text}", flush=True)
-            self.pump(20)
+            self.pump(20 if not end else max(0, min(20, end - time.monotonic())))
 
     def still(self, seconds=1.0):
         """Until nothing changes for that long: the shot."""
