@@ -20,6 +20,10 @@ struct fstree_source {
 	int fd; /* the archive or the directory */
 };
 
+/* ACLs whose texts are still attributes, since they have names, become what a file system has. To be called when the tree is whole; of
+ * names that are not in its /etc/passwd or /etc/group the ACL is left out. */
+int fstree_name_acls(struct fstree *t, const struct fstree_source *s, struct err *err);
+
 /* Open a file's contents: *ret_fd at *ret_offset. *ret_owned says whether to close it. -ESTALE with a text when the
  * file has been replaced since by something else. */
 int fstree_source_open(const struct fstree_source *s, const struct fstree_inode *inode, int *ret_fd, off_t *ret_offset,

@@ -113,20 +113,19 @@ static int on_xattr(void *arg, const char *name, const void *value, size_t n, st
 	struct tar_source *s = arg;
 	uint8_t acl[POSIX_ACL_SIZE_MAX];
 
-	if (strncmp(name, TAR_ACL, strlen(TAR_ACL)) == 0) {
-		int r = posix_acl_from_text(value, n, acl);
+	if (posix_acl_attribute(name) != NULL) {
+		int r = posix_acl_from_text(value, n, NULL, NULL, acl);
 
 		if (r == -EINVAL)
 			return err_set(err, r, "%s: that is no ACL", name);
-		if (r < 0)
-			fstree_leave_out(s->tree, POSIX_ACL_WITHOUT_IDS);
-		if (r <= 0)
+		if (r == 0)
 			return 0;
-		name = strcmp(name + strlen(TAR_ACL), "default") == 0 ? POSIX_ACL_DEFAULT : POSIX_ACL_ACCESS;
-		value = acl;
-		n = (size_t)r;
-	}
-	if (!fstree_xattr_is_kept(name)) {
+		if (r > 0) {
+			name = posix_acl_attribute(name);
+			value = acl;
+			n = (size_t)r;
+		}
+	} else if (!fstree_xattr_is_kept(name)) {
 		fstree_leave_out(s->tree, name);
 		return 0;
 	}

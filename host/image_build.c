@@ -245,6 +245,7 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 	if (r == 0) {
 		struct fstree_source source = { .fd = fd };
 
+		r = fstree_name_acls(&tree, &source, err);
 		if (o->root_owner)
 			give_to_root(&tree);
 		if (note == NULL || note->code == 0)
@@ -253,7 +254,8 @@ static int build_in(struct image_draft *d, const struct image_build_options *o, 
 		if (options.size == 0)
 			options.size = MAX((uint64_t)IMAGE_BUILD_SIZE, 2 * ext4_size_of(&tree));
 		snprintf(path, sizeof(path), "%s/" IMAGE_BUILD_DISK, d->path);
-		r = ext4_write(&tree, &source, path, &options, p, err);
+		if (r == 0)
+			r = ext4_write(&tree, &source, path, &options, p, err);
 	}
 	fstree_finish(&tree);
 	if (r < 0)

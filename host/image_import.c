@@ -84,6 +84,9 @@ static int write_tree(struct importing *i, struct fstree *tree, int contents, co
 	if (tree->root->dir.first == NULL)
 		return err_set(err, -EINVAL, "'%s' is empty%s", i->o->path,
 			       tree->layer > 0 ? ": it has no files, or whiteouts remove all of them" : "");
+	r = fstree_name_acls(tree, &source, err);
+	if (r < 0)
+		return r;
 	fstree_note_left_out(tree, i->note);
 	progress_stage(i->p, "writing the file system");
 	if (options.size == 0)

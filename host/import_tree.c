@@ -12,6 +12,7 @@
 
 #include "host/import/record.h"
 #include "host/import_reader.h"
+#include "host/posix_acl.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -147,7 +148,7 @@ static int apply_xattrs(struct stream *s, struct import_tree *t, struct fstree_i
 			return r;
 		name[x.name_len] = '\0';
 		t->meta_left -= MIN(t->meta_left, (uint64_t)x.name_len + x.value_len);
-		if (inode != NULL && !fstree_xattr_is_kept(name)) {
+		if (inode != NULL && !fstree_xattr_is_kept(name) && posix_acl_attribute(name) == NULL) {
 			fstree_leave_out(t->tree, name);
 		} else if (inode != NULL) {
 			r = fstree_set_xattr(t->tree, inode, name, value, x.value_len, err);

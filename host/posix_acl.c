@@ -74,7 +74,7 @@ static struct field trim(const char *p, const char *end)
 }
 
 /* One line of the text: "[default:]TAG:[NAME]:PERM[:ID]". */
-static int parse_entry(struct field line, struct entry *ret)
+static int parse_entry(struct field line, posix_acl_find *find, void *arg, struct entry *ret)
 {
 	struct field f[FIELDS + 1] = { { 0 } };
 	const char *p = line.p, *end = line.p + line.n;
@@ -107,7 +107,14 @@ static int parse_entry(struct field line, struct entry *ret)
 		return -EINVAL;
 	if (!named || (n > k + 3 && get_id(f[k + 3], &ret->id)) || get_id(f[k + 1], &ret->id))
 		return 0;
-	return -ENOENT;
+	return find != NULL && find(arg, ret->tag == GROUP, f[k + 1].p, f[k + 1].n, &ret->id) ? 0 : -ENOENT;
+}
+
+const char *posix_acl_attribute(const char *text_name)
+{
+	if (strcmp(text_name, POSIX_ACL_TEXT_ACCESS) == 0)
+		return POSIX_ACL_ACCESS;
+	return strcmp(text_name, POSIX_ACL_TEXT_DEFAULT) == 0 ? POSIX_ACL_DEFAULT : NULL;
 }
 
 static int compare(const void *a, const void *b)
@@ -117,7 +124,7 @@ static int compare(const void *a, const void *b)
 	return x->tag != y->tag ? (x->tag > y->tag) - (x->tag < y->tag) : (x->id > y->id) - (x->id < y->id);
 }
 
-int posix_acl_from_text(const char *text, size_t len, uint8_t ret[POSIX_ACL_SIZE_MAX])
+int posix_acl_from_text(const char *text, size_t len, posix_acl_find *find, void *arg, uint8_t ret[POSIX_ACL_SIZE_MAX])
 {
 	struct entry list[POSIX_ACL_ENTRIES_MAX];
 	const char *end = text + len;
@@ -134,7 +141,7 @@ int posix_acl_from_text(const char *text, size_t len, uint8_t ret[POSIX_ACL_SIZE
 		line = trim(p, hash != NULL ? hash : next);
 		if (line.n == 0)
 			continue;
-		r = n == ARRAY_SIZE(list) ? -EINVAL : parse_entry(line, &list[n]);
+		r = n == ARRAY_SIZE(list) ? -EINVAL : parse_entry(line, find, arg, &list[n]);
 		if (r < 0)
 			return r;
 		n++;

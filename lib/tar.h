@@ -40,7 +40,7 @@ struct tar_entry {
 	char link[TAR_PATH_MAX];
 };
 
-#define TAR_ACL "SCHILY.acl." /* before "access" or "default": an attribute whose value is the text of an ACL */
+#define TAR_ACL "SCHILY.acl." /* before "access" or "default": an attribute whose value is the text of an ACL (host/posix_acl.h) */
 
 /* 0 or -errno; the first failure is what tar_reader_feed returns. */
 struct tar_sink {

@@ -287,7 +287,7 @@ static int send_xattr(struct reader *r, const char *name, const void *value, siz
 struct acl {
 	const char *name;
 	size_t size;
-	uint8_t value[POSIX_ACL_SIZE_MAX];
+	uint8_t value[IMPORT_XATTR_VALUE_MAX]; /* or its text, with names */
 };
 
 static int take_acl(struct archive_entry *entry, int type, const char *name, struct acl *ret, struct err *err)
@@ -300,7 +300,12 @@ static int take_acl(struct archive_entry *entry, int type, const char *name, str
 	if (!(archive_entry_acl_types(entry) & type))
 		return 0;
 	text = archive_entry_acl_to_text(entry, &len, type | ARCHIVE_ENTRY_ACL_STYLE_EXTRA_ID);
-	n = text == NULL || len < 0 ? -ENOENT : posix_acl_from_text(text, (size_t)len, ret->value);
+	n = text == NULL || len < 0 ? -ENOENT : posix_acl_from_text(text, (size_t)len, NULL, NULL, ret->value);
+	if (n == -ENOENT && text != NULL && len > 0 && len <= (ssize_t)sizeof(ret->value)) {
+		memcpy(ret->value, text, (size_t)len); /* what ids the names are, is to be found out */
+		name = type == ARCHIVE_ENTRY_ACL_TYPE_ACCESS ? POSIX_ACL_TEXT_ACCESS : POSIX_ACL_TEXT_DEFAULT;
+		n = (int)len;
+	}
 	free(text);
 	if (n == -EINVAL)
 		return err_set(err, n, "'%.200s': '%s': that is no ACL", archive_entry_pathname(entry), name);

@@ -45,6 +45,8 @@ static void archive(const uint8_t *data, size_t size)
 	if (fd < 0 || fd_write_full(fd, data, size) < 0 || fstree_init(&t, NULL) < 0)
 		abort();
 	r = fstree_read_tar(&t, fd, NULL, NULL);
+	if (r == 0)
+		r = fstree_name_acls(&t, &(struct fstree_source){ .fd = fd }, NULL);
 	t.root->number = 1;
 	for (struct fstree_inode *i = t.root; i != NULL; i = i->next) {
 		if (S_ISDIR(i->mode) && i->nlink > 0)

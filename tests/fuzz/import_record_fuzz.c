@@ -12,8 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "host/fstree_source.h"
 #include "host/import/record.h"
 #include "host/import_tree.h"
+#include "host/posix_acl.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 #include "tests/fuzz/fuzz.h"
@@ -31,7 +33,8 @@ static void check_dir(const struct fstree_inode *dir)
 	}
 }
 
-static void check_tree(const struct fstree *t)
+/* named: no text of an ACL is left. */
+static void check_tree(const struct fstree *t, bool named)
 {
 	for (const struct fstree_inode *i = t->root; i != NULL; i = i->next) {
 		if (i->nlink == 0)
@@ -41,7 +44,7 @@ static void check_tree(const struct fstree *t)
 		if (S_ISREG(i->mode))
 			FUZZ_REQUIRE(i->size <= IMPORT_FILE_MAX && i->file.offset <= IMPORT_SPOOL_MAX && i->file.offset % IMPORT_ALIGN == 0);
 		for (const struct fstree_xattr *x = i->xattrs; x != NULL; x = x->next)
-			FUZZ_REQUIRE(fstree_xattr_is_kept(x->name) && x->size <= IMPORT_XATTR_VALUE_MAX);
+			FUZZ_REQUIRE((fstree_xattr_is_kept(x->name) || (!named && posix_acl_attribute(x->name) != NULL)) && x->size <= IMPORT_XATTR_VALUE_MAX);
 	}
 }
 
@@ -71,8 +74,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		FUZZ_REQUIRE(r <= 0 && (r == 0 || err.text[0] != '\0' || r == -EPIPE));
 		FUZZ_REQUIRE(r < 0 || strlen(hex) == 64);
 		FUZZ_REQUIRE(t.bytes_left <= 1 << 30 && t.entries_left <= ENTRIES && t.spool <= 2 * IMPORT_SPOOL_MAX);
-		check_tree(&tree);
+		check_tree(&tree, false);
 	}
+	if (fstree_name_acls(&tree, &(struct fstree_source){ .fd = spool }, NULL) == 0)
+		check_tree(&tree, true);
 	fstree_finish(&tree);
 	return 0;
 }

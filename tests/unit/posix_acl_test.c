@@ -14,7 +14,7 @@
 
 static int parse(const char *text, uint8_t ret[POSIX_ACL_SIZE_MAX])
 {
-	return posix_acl_from_text(text, strlen(text), ret);
+	return posix_acl_from_text(text, strlen(text), NULL, NULL, ret);
 }
 
 static void a_text_becomes_an_attribute(void **state)
@@ -64,6 +64,30 @@ static void names_without_ids_are_told_apart(void **state)
 	assert_int_equal(parse("user::rw-,user:lp:r--,group::r--,mask::r--,other::r--", acl), -ENOENT);
 	assert_int_equal(parse("", acl), 0);
 	assert_int_equal(parse("\n , #x", acl), 0);
+}
+
+static bool find(void *arg, bool group, const char *name, size_t n, uint32_t *ret)
+{
+	(void)arg;
+	if (n != 2 || memcmp(name, "lp", 2) != 0)
+		return false;
+	*ret = group ? 70 : 7;
+	return true;
+}
+
+static void names_are_asked_for(void **state)
+{
+	uint8_t acl[POSIX_ACL_SIZE_MAX], want[POSIX_ACL_SIZE_MAX];
+	const char *text = "user::rw-,user:lp:r--,group::r--,group:lp:r--,mask::r--,other::r--";
+	const char *unknown = "user::rw-,user:lp:r--,group::r--,group:cd:r--,mask::r--,other::r--";
+	int n = posix_acl_from_text(text, strlen(text), find, NULL, acl);
+
+	(void)state;
+	assert_int_equal(n, parse("user::rw-,user:7:r--,group::r--,group:70:r--,mask::r--,other::r--", want));
+	assert_memory_equal(acl, want, (size_t)n);
+	assert_int_equal(posix_acl_from_text(unknown, strlen(unknown), find, NULL, acl), -ENOENT);
+	assert_string_equal(posix_acl_attribute("SCHILY.acl.default"), "system.posix_acl_default");
+	assert_null(posix_acl_attribute("SCHILY.acl.ace"));
 }
 
 static void texts_that_are_none_are_refused(void **state)
@@ -125,6 +149,7 @@ int main(void)
 		cmocka_unit_test(a_text_becomes_an_attribute),
 		cmocka_unit_test(the_mask_stands_for_the_group_in_a_mode),
 		cmocka_unit_test(names_without_ids_are_told_apart),
+		cmocka_unit_test(names_are_asked_for),
 		cmocka_unit_test(texts_that_are_none_are_refused),
 		cmocka_unit_test(more_entries_than_fit_are_refused),
 		cmocka_unit_test(every_cut_and_changed_tag_of_an_attribute_is_refused),
