@@ -140,6 +140,22 @@ static bool event_valid(const struct virtio_input *vi, uint32_t type, uint32_t c
 	}
 }
 
+/* So many events, in moments of at least one each? SYN_REPORT ends those before the last. */
+static bool events_valid(const struct virtio_input *vi, const struct display_input_event *event, size_t n)
+{
+	bool begun = false;
+
+	for (size_t i = 0; i < n; i++) {
+		uint32_t type = le16_get(event[i].type), code = le16_get(event[i].code), value = le32_get(event[i].value);
+		bool end = type == EV_SYN && code == SYN_REPORT && value == 0;
+
+		if (end ? !begun : !event_valid(vi, type, code, value))
+			return false;
+		begun = !end;
+	}
+	return begun;
+}
+
 /* The ring. */
 
 static uint32_t room(const struct virtio_input_state *st)
@@ -334,9 +350,8 @@ static int take(struct virtio_input *vi, const struct display_input_event *event
 		return -EINVAL;
 	if (!listening(vi))
 		return -ENODEV;
-	for (size_t i = 0; i < n; i++)
-		if (!event_valid(vi, le16_get(event[i].type), le16_get(event[i].code), le32_get(event[i].value)))
-			return -EINVAL;
+	if (!events_valid(vi, event, n))
+		return -EINVAL;
 	vi->waiting = true;
 	if (vi->vd.dev.quiesced || vi->releasing || room(st) < n + 1)
 		return -EAGAIN;

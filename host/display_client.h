@@ -92,7 +92,7 @@ int display_client_ready(struct display_client *c, struct err *err);
 /* What is damaged on this scanout has been seen to. */
 void display_client_clear(struct display_client *c, uint32_t scanout);
 
-/* n events (1 to DISPLAY_EVENTS_MAX) of one moment. -EBUSY: the last ones are not answered yet. */
+/* n events (1 to DISPLAY_EVENTS_MAX); SYN_REPORT is between those of two moments. -EBUSY: the last ones are not answered yet. */
 int display_client_input(struct display_client *c, enum display_input_kind kind, const struct display_input_event *event, size_t n,
 			 struct err *err);
 /* And wait for the answer. -ETIMEDOUT: the guest takes nothing; -ENODEV: nobody in it listens (yet). */

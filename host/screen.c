@@ -12,7 +12,8 @@
 #include "lib/loop.h"
 #include "lib/util.h"
 
-enum { DRAG_STEPS = 16, DRAG_STEP_MS = 10, SCROLL_STEP_MS = 5, HI_RES = 120 };
+/* CLICK_GAP: libinput takes a button that goes down again within 25 ms for a worn-out switch. */
+enum { CLICK_GAP_MS = 40, DRAG_STEPS = 16, DRAG_STEP_MS = 10, SCROLL_STEP_MS = 5, HI_RES = 120 };
 
 static const struct {
 	const char *name;
@@ -277,7 +278,9 @@ int screen_click(struct screen *s, enum screen_button button, uint32_t count, co
 		return r;
 	r = held ? screen_press_chord(s, held, err) : 0;
 	for (uint32_t i = 0; i < count && r == 0; i++) {
-		r = press(s, button, true, err);
+		r = i ? screen_nap(s, CLICK_GAP_MS, err) : 0;
+		if (r == 0)
+			r = press(s, button, true, err);
 		if (r == 0)
 			r = press(s, button, false, err);
 	}

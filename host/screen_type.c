@@ -46,22 +46,37 @@ int screen_release_chord(struct screen *s, const struct screen_chord *c, struct 
 	return release(s, c, c->n, err);
 }
 
+/* Down and up in one message: a guest that is busy meanwhile would take a key that is held for a while for one to repeat. */
+static int tap(struct screen *s, const struct screen_chord *c, struct err *err)
+{
+	struct display_input_event e[SCREEN_CHORD_MAX * 4];
+	size_t n = 0;
+
+	_Static_assert(SCREEN_CHORD_MAX * 4 - 1 <= DISPLAY_EVENTS_MAX, "a chord is one message");
+	for (uint32_t i = 0; i < c->n * 2; i++) {
+		bool down = i < c->n;
+
+		e[n++] = screen_event(EV_KEY, c->key[down ? i : c->n * 2 - 1 - i], down);
+		e[n++] = screen_event(EV_SYN, SYN_REPORT, 0);
+	}
+	return n ? screen_send(s, DISPLAY_KEYBOARD, e, n - 1, err) : 0;
+}
+
 /* Without waiting for a frame. */
-static int strike(struct screen *s, const struct screen_chord *chord, uint32_t ms, struct err *err)
+static int hold(struct screen *s, const struct screen_chord *chord, uint32_t ms, struct err *err)
 {
 	int r = screen_press_chord(s, chord, err), up;
 
 	if (r < 0)
 		return r;
-	if (ms)
-		r = screen_nap(s, ms, err);
+	r = screen_nap(s, ms, err);
 	up = screen_release_chord(s, chord, r == 0 ? err : NULL);
 	return r < 0 ? r : up;
 }
 
 int screen_key(struct screen *s, const struct screen_chord *chord, struct err *err)
 {
-	int r = strike(s, chord, 0, err);
+	int r = tap(s, chord, err);
 
 	return r < 0 ? r : screen_settle(s, false, err);
 }
@@ -72,7 +87,7 @@ int screen_hold_key(struct screen *s, const struct screen_chord *chord, uint32_t
 
 	if (ms > SCREEN_HOLD_MS_MAX)
 		return err_set(err, -EINVAL, "held for %u ms: at most %d are possible", ms, SCREEN_HOLD_MS_MAX);
-	r = strike(s, chord, ms, err);
+	r = hold(s, chord, ms, err);
 	return r < 0 ? r : screen_settle(s, false, err);
 }
 
@@ -82,21 +97,19 @@ static int type_char(struct screen *s, uint32_t c, struct err *err)
 	bool shift = false;
 	int key = screen_key_of_char(c, &shift);
 	bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-	struct display_input_event down[2], up[2];
+	struct display_input_event e[5];
 	size_t n = 0;
-	int r;
 
 	if (letter && s->client.leds >> LED_CAPSL & 1)
 		shift = !shift;
 	if (shift)
-		down[n++] = screen_event(EV_KEY, KEY_LEFTSHIFT, 1);
-	down[n++] = screen_event(EV_KEY, (uint16_t)key, 1);
-	for (size_t i = 0; i < n; i++) {
-		up[i] = down[n - 1 - i];
-		up[i].value = le32_make(0);
-	}
-	r = screen_send(s, DISPLAY_KEYBOARD, down, n, err);
-	return r < 0 ? r : screen_send(s, DISPLAY_KEYBOARD, up, n, err);
+		e[n++] = screen_event(EV_KEY, KEY_LEFTSHIFT, 1);
+	e[n++] = screen_event(EV_KEY, (uint16_t)key, 1);
+	e[n++] = screen_event(EV_SYN, SYN_REPORT, 0);
+	e[n++] = screen_event(EV_KEY, (uint16_t)key, 0);
+	if (shift)
+		e[n++] = screen_event(EV_KEY, KEY_LEFTSHIFT, 0);
+	return screen_send(s, DISPLAY_KEYBOARD, e, n, err);
 }
 
 static int type_part(struct screen *s, const char *text, size_t n, struct err *err)
@@ -119,7 +132,7 @@ static int paste_part(struct screen *s, const char *text, size_t n, struct err *
 	int r = s->clipboard_set(s->clipboard_arg, text, n, err);
 
 	if (r == 0)
-		r = strike(s, &s->paste, 0, err);
+		r = tap(s, &s->paste, err);
 	if (r == 0)
 		r = screen_settle(s, false, err);
 	return r < 0 ? r : screen_nap(s, PASTE_MS, err);

@@ -117,7 +117,10 @@ struct display_leds {
 	le32 leds; /* bit n: LED_x of the keyboard is lit (Linux: linux/input-event-codes.h) */
 };
 
-/* As Linux' struct input_event, without the time. The device adds SYN_REPORT after the last. */
+/*
+ * As Linux' struct input_event, without the time. The device adds SYN_REPORT after the last. One between two others ends a moment: a key
+ * that goes down and up in one message is never held, however slow the guest is.
+ */
 struct display_input_event {
 	le16 type, code;
 	le32 value;
@@ -127,7 +130,7 @@ struct display_input {
 	struct display_header h;
 	le32 seq;
 	le32 kind; /* enum display_input_kind */
-	le32 n;    /* events: 1 to DISPLAY_EVENTS_MAX; all that are one moment's */
+	le32 n;    /* events: 1 to DISPLAY_EVENTS_MAX */
 	struct display_input_event event[DISPLAY_EVENTS_MAX];
 };
 

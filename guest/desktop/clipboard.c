@@ -4,7 +4,8 @@
  *
  *   clipboard get     the text to stdout; nothing when there is none
  *   clipboard set     the text from stdin. Returns when other programs can paste it; a process stays that hands it out until
- *                     somebody else copies something
+ *                     somebody else copies something. It is the PRIMARY selection too, as long as nobody selects something else:
+ *                     that is what the middle button pastes, and shift+Insert in xterm
  *   clipboard watch   le32 length and text, now and at every change, until stdout is closed
  *
  * How it works: X keeps no text. Who copies owns the selection and is asked for it (ICCCM 2). An owner's text comes in one
@@ -285,7 +286,7 @@ static void hand_out(struct clipboard *c)
 	while (ours && (e = xcb_wait_for_event(c->x))) {
 		switch (e->response_type & 0x7f) {
 		case XCB_SELECTION_REQUEST: answer(c, (const void *)e); break;
-		case XCB_SELECTION_CLEAR: ours = false; break;
+		case XCB_SELECTION_CLEAR: ours = ((const xcb_selection_clear_event_t *)e)->selection != c->clipboard; break;
 		default: break;
 		}
 		free(e);
@@ -301,6 +302,7 @@ static int set(struct clipboard *c)
 	if (n < 0 || (n == TEXT_MAX && read(STDIN_FILENO, &more, 1) == 1))
 		return die(n < 0 ? "stdin cannot be read" : "the text is longer than 1 MiB");
 	c->len = (size_t)n;
+	xcb_set_selection_owner(c->x, c->window, XCB_ATOM_PRIMARY, XCB_CURRENT_TIME);
 	xcb_set_selection_owner(c->x, c->window, c->clipboard, XCB_CURRENT_TIME);
 	xcb_get_selection_owner_reply_t *r = xcb_get_selection_owner_reply(c->x, xcb_get_selection_owner(c->x, c->clipboard), NULL);
 	bool ours = r && r->owner == c->window;

@@ -232,6 +232,24 @@ static void events_of_one_moment_arrive_with_what_ends_it(void **ctx)
 	EXPECT(f, "1 42 1", "1 30 1", "0 0 0");
 }
 
+static void moments_of_one_message_arrive_one_after_another(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	give(f, 8, SIZE);
+	assert_int_equal(inject(f, 3, ev(EV_KEY, KEY_A, 1), ev(EV_SYN, SYN_REPORT, 0), ev(EV_KEY, KEY_A, 0)), 0);
+	assert_int_equal(machine_irqs(f->dev), 1);
+	EXPECT(f, "1 30 1", "0 0 0", "1 30 0", "0 0 0");
+	/* One without events is none, and SYN_REPORT has no value. */
+	assert_int_equal(inject(f, 2, ev(EV_SYN, SYN_REPORT, 0), ev(EV_KEY, KEY_A, 1)), -EINVAL);
+	assert_int_equal(inject(f, 2, ev(EV_KEY, KEY_A, 1), ev(EV_SYN, SYN_REPORT, 0)), -EINVAL);
+	assert_int_equal(inject(f, 4, ev(EV_KEY, KEY_A, 1), ev(EV_SYN, SYN_REPORT, 0), ev(EV_SYN, SYN_REPORT, 0), ev(EV_KEY, KEY_A, 0)),
+			 -EINVAL);
+	assert_int_equal(inject(f, 3, ev(EV_KEY, KEY_A, 1), ev(EV_SYN, SYN_REPORT, 1), ev(EV_KEY, KEY_A, 0)), -EINVAL);
+	assert_int_equal(inject(f, 3, ev(EV_KEY, KEY_A, 1), ev(EV_SYN, SYN_DROPPED, 0), ev(EV_KEY, KEY_A, 0)), -EINVAL);
+	EXPECT_NOTHING(f);
+}
+
 static void a_moment_waits_until_there_is_a_buffer_for_each(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -542,6 +560,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(unknown_selectors_have_nothing, setup, teardown),
 		cmocka_unit_test(an_unknown_kind_is_refused),
 		cmocka_unit_test_setup_teardown(events_of_one_moment_arrive_with_what_ends_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(moments_of_one_message_arrive_one_after_another, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_moment_waits_until_there_is_a_buffer_for_each, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_driver_with_few_buffers_gets_a_moment_in_parts, setup, teardown),
 		cmocka_unit_test_setup_teardown(all_is_taken_when_every_buffer_has_come_again, setup, teardown),

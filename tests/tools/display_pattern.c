@@ -19,11 +19,12 @@
  *   dump FILE          the picture as PPM
  *   frames N           N frames of noise as fast as possible
  *
- * Lines of its own: `input KIND TYPE CODE VALUE` for each event, `end KIND` after each message, `mode SCANOUT W H`.
+ * Lines of its own: `input KIND TYPE CODE VALUE` for each event, `end KIND` after each moment, `mode SCANOUT W H`.
  * It ends with stdin.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/input-event-codes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,7 +286,10 @@ static int on_inject(void *opaque, const struct display_input_event *event, size
 	const struct input *in = opaque;
 
 	for (size_t i = 0; i < n; i++)
-		printf("input %d %u %u %d\n", in->kind, le16_get(event[i].type), le16_get(event[i].code), (int)le32_get(event[i].value));
+		if (le16_get(event[i].type) == EV_SYN)
+			printf("end %d\n", in->kind);
+		else
+			printf("input %d %u %u %d\n", in->kind, le16_get(event[i].type), le16_get(event[i].code), (int)le32_get(event[i].value));
 	printf("end %d\n", in->kind);
 	if (!in->p->hold)
 		display_taken(in->p->d, in->kind);
