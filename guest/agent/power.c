@@ -12,9 +12,9 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "guest/agent/proc.h"
 #include "lib/fd.h"
 
 enum { INPUT_DEVICES_MAX = 32, KTHREADD = 2 };
@@ -54,50 +54,29 @@ int power_button_pressed(int fd)
 	return pressed;
 }
 
-struct dirent64_raw {
-	uint64_t ino;
-	int64_t off;
-	uint16_t reclen;
-	uint8_t type;
-	char name[];
+struct tally {
+	const pid_t *except;
+	size_t n;
+	int count;
 };
 
-/* Kernel threads and zombies do not count. "PID (NAME) STATE PPID ..." */
-static bool is_alive(int proc, const char *pid)
+/* Kernel threads and zombies do not count. */
+static void one_process(const struct proc *p, void *arg)
 {
-	char path[32], text[256], *p;
-	_cleanup_close_ int fd = -1;
-	ssize_t n;
+	struct tally *t = arg;
+	bool skip = p->pid == getpid() || p->pid == KTHREADD || p->parent == KTHREADD || p->state == 'Z' || p->state == 'X';
 
-	snprintf(path, sizeof(path), "%.20s/stat", pid);
-	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	p = strrchr(text, ')');
-	return p && strlen(p) > 4 && p[2] != 'Z' && p[2] != 'X' && strtol(p + 4, NULL, 10) != KTHREADD;
+	for (size_t i = 0; i < t->n && !skip; i++)
+		skip = t->except[i] == p->pid;
+	t->count += !skip;
 }
 
 int power_count_processes(const pid_t *except, size_t n)
 {
-	char buf[4096] __attribute__((aligned(8)));
-	_cleanup_close_ int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int count = 0;
-	long got;
+	struct tally t = { .except = except, .n = n };
 
-	while (proc >= 0 && (got = syscall(SYS_getdents64, proc, buf, sizeof(buf))) > 0)
-		for (long pos = 0; pos < got;) {
-			struct dirent64_raw *d = (struct dirent64_raw *)(buf + pos);
-			pid_t pid = d->name[0] >= '1' && d->name[0] <= '9' ? (pid_t)strtol(d->name, NULL, 10) : 0;
-			bool skip = pid == 0 || pid == getpid() || pid == KTHREADD;
-
-			for (size_t i = 0; i < n && !skip; i++)
-				skip = except[i] == pid;
-			count += !skip && is_alive(proc, d->name);
-			pos += d->reclen;
-		}
-	return count;
+	proc_each(one_process, &t);
+	return t.count;
 }
 
 /* The root's writable file system has no path any more (root.c), but its descriptor has one. */

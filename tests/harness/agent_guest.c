@@ -87,6 +87,18 @@ int agent_guest_stop(struct agent_guest *g)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+int agent_guest_run_tests(struct agent_guest *g, const struct CMUnitTest *tests, size_t n)
+{
+	int failed, status;
+
+	agent_guest_start(g, NULL);
+	failed = _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+	status = agent_guest_stop(g);
+	if (status)
+		fprintf(stderr, "the agent ended with status %d\n", status);
+	return failed || status;
+}
+
 void agent_peer_connect(struct agent_peer *p, const struct agent_guest *g)
 {
 	p->fd = unix_socket(g->socket, false);

@@ -23,6 +23,10 @@ struct agent_guest {
 void agent_guest_start(struct agent_guest *g, const char *cgroup); /* returns when it is ready; cgroup may be NULL */
 int agent_guest_stop(struct agent_guest *g);                       /* SIGTERM; its exit status */
 
+/* Runs the tests with one guest for all of them, without a cgroup; the status of main(): 0 when all passed and the agent ended well. */
+struct CMUnitTest;
+int agent_guest_run_tests(struct agent_guest *g, const struct CMUnitTest *tests, size_t n);
+
 struct agent_peer {
 	int fd;
 	char line[AGENT_REPLY_MAX + 1]; /* the answer */

@@ -47,3 +47,15 @@ void home_remove(struct home *h)
 {
 	file_remove_tree(AT_FDCWD, h->path);
 }
+
+int home_set_up(void **state)
+{
+	home_make(*state);
+	return 0;
+}
+
+int home_tear_down(void **state)
+{
+	home_remove(*state);
+	return 0;
+}

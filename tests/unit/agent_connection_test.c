@@ -23,20 +23,6 @@ static struct agent_guest guest;
 static struct agent_result r;
 static struct agent_peer peer;
 
-static int setup(void **s)
-{
-	(void)s;
-	agent_guest_start(&guest, NULL);
-	return 0;
-}
-
-static int teardown(void **s)
-{
-	(void)s;
-	assert_int_equal(agent_guest_stop(&guest), 0);
-	return 0;
-}
-
 static void still_serves(void)
 {
 	agent_guest_run(&guest, "{\"op\":\"exec\",\"argv\":[\"true\"]}", &r);
@@ -305,5 +291,5 @@ int main(void)
 		cmocka_unit_test(power_off_ends_commands_and_agent),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return agent_guest_run_tests(&guest, tests, ARRAY_SIZE(tests));
 }

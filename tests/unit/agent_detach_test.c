@@ -21,20 +21,6 @@ static struct agent_guest guest;
 static struct agent_result r;
 static struct agent_peer peer;
 
-static int setup(void **s)
-{
-	(void)s;
-	agent_guest_start(&guest, NULL);
-	return 0;
-}
-
-static int teardown(void **s)
-{
-	(void)s;
-	assert_int_equal(agent_guest_stop(&guest), 0);
-	return 0;
-}
-
 static int64_t detach(const char *script, const char *more)
 {
 	char request[1024];
@@ -317,5 +303,5 @@ int main(void)
 		cmocka_unit_test(running_ones_have_a_limit),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return agent_guest_run_tests(&guest, tests, ARRAY_SIZE(tests));
 }

@@ -21,20 +21,6 @@
 
 static struct home home;
 
-static int set_up(void **s)
-{
-	(void)s;
-	home_make(&home);
-	return 0;
-}
-
-static int tear_down(void **s)
-{
-	(void)s;
-	home_remove(&home);
-	return 0;
-}
-
 static const struct doctor_facts good = { .kvm_present = true, .kvm_api = 12, .sys_readable = true, .kvm_intel = true, .vmx = true,
 					  .user = "me", .memory_total = 8ull << 30, .memory_available = 4ull << 30,
 					  .lab_qemu = true, .lab_kernel = true, .lab_python = true };
@@ -269,7 +255,7 @@ static void the_verdict_and_every_line_are_one_line(void **s)
 		assert_null(strchr(r.line[i].text, '\n'));
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_prestate_setup_teardown(name, home_set_up, home_tear_down, &home)
 
 int main(void)
 {

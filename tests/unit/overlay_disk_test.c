@@ -25,20 +25,6 @@
 static struct home home;
 static char path[4096];
 
-static int set_up(void **s)
-{
-	(void)s;
-	home_make(&home);
-	return 0;
-}
-
-static int tear_down(void **s)
-{
-	(void)s;
-	home_remove(&home);
-	return 0;
-}
-
 static struct snapshot_layer open_one(void)
 {
 	struct snapshot_layer layer = { 0 };
@@ -118,7 +104,7 @@ static void one_for_another_size_is_another(void **s)
 	assert_string_not_equal(path, other);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_prestate_setup_teardown(name, home_set_up, home_tear_down, &home)
 
 int main(void)
 {

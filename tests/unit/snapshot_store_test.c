@@ -25,20 +25,6 @@
 
 static struct home home;
 
-static int set_up(void **s)
-{
-	(void)s;
-	home_make(&home);
-	return 0;
-}
-
-static int tear_down(void **s)
-{
-	(void)s;
-	home_remove(&home);
-	return 0;
-}
-
 static const char *below(const char *name)
 {
 	static char path[4][300];
@@ -354,7 +340,7 @@ static void a_pair_is_kept_by_whoever_has_its_descriptor(void **s)
 	close(dir);
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_prestate_setup_teardown(name, home_set_up, home_tear_down, &home)
 
 int main(void)
 {

@@ -22,20 +22,6 @@
 
 static struct home home;
 
-static int set_up(void **s)
-{
-	(void)s;
-	home_make(&home);
-	return 0;
-}
-
-static int tear_down(void **s)
-{
-	(void)s;
-	home_remove(&home);
-	return 0;
-}
-
 static const char *make_file(const char *name, off_t size)
 {
 	static char path[256];
@@ -198,7 +184,7 @@ static void what_the_monitor_says_of_other_things_stays(void **s)
 	}
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_prestate_setup_teardown(name, home_set_up, home_tear_down, &home)
 
 int main(void)
 {

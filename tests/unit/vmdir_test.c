@@ -20,20 +20,6 @@
 
 static struct home home;
 
-static int set_up(void **s)
-{
-	(void)s;
-	home_make(&home);
-	return 0;
-}
-
-static int tear_down(void **s)
-{
-	(void)s;
-	home_remove(&home);
-	return 0;
-}
-
 static bool exists(const char *below)
 {
 	char path[256];
@@ -296,7 +282,7 @@ static void an_unusable_runtime_directory_is_one_clear_line(void **s)
 	assert_non_null(strstr(err.text, "/proc/nowhere"));
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define T(name) cmocka_unit_test_prestate_setup_teardown(name, home_set_up, home_tear_down, &home)
 
 int main(void)
 {
