@@ -18,6 +18,7 @@
 #include "devices/backend/lsmt.h"
 #include "host/file.h"
 #include "host/image_prune.h"
+#include "host/snapshot_store.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -234,6 +235,47 @@ static void blobs_stay_unless_told(void **state)
 	assert_string_equal(prune(f, false), "");
 }
 
+/* A snapshot in the store whose only layer is the blob of this digest. */
+static void make_snapshot(struct fixture *f, const char *sha256)
+{
+	static char url[] = "https://example.org/blob", empty[] = "", word[] = "x", device[] = "rng";
+	char path[PATH_MAX];
+	struct snapshot_layer layer = { .file = empty, .size = 4096, .url = url };
+	struct snapshot_disk disk = { .kind = SNAPSHOT_DISK_LAYERS, .size = SIZE, .path = empty, .image = word, .layer = &layer, .nlayers = 1 };
+	struct snapshot_manifest m = { .version = word, .id = "0123456789abcdef0123456789abcdef", .parent_path = empty, .cpus = 1,
+				       .memory = MIB(128), .cmdline = empty, .device = (char *[]){ device }, .ndevices = 1,
+				       .cpu = { "GenuineIntel", 6, 85, 7, "0123456789abcdef" }, .kvm = word, .disk = &disk, .ndisks = 1,
+				       .state = { 1, "00000000000000aa" }, .ram = { 1, "" }, .ram_index = { 1, "00000000000000bb" },
+				       .image = word, .user = empty, .cwd = empty, .kernel = empty, .hostname = empty },
+				 parsed;
+	_cleanup_free_ char *text = NULL;
+
+	strcpy(layer.sha256, sha256);
+	text = snapshot_manifest_format(&m);
+	assert_non_null(text);
+	if (snapshot_manifest_parse("m", SNAPSHOT_WHAT_SNAPSHOT, text, strlen(text), &parsed, &f->err) < 0)
+		fail_msg("%s", f->err.text);
+	snapshot_manifest_finish(&parsed);
+	put(f, "data/coffer/snapshots/kept", SNAPSHOT_STATE);
+	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/kept/" SNAPSHOT_MANIFEST, f->base);
+	assert_int_equal(file_write_atomic(path, text, strlen(text), 0600, false, &f->err), 0);
+}
+
+/* The image that it was made of may be gone. */
+static void blobs_stay_that_only_a_snapshot_has(void **state)
+{
+	struct fixture *f = *state;
+	char path[PATH_MAX];
+
+	make_snapshot(f, SHA_A);
+	put(f, "cache/coffer/blobs/sha256-" SHA_A, "chunks");
+	put(f, "cache/coffer/blobs/sha256-" SHA_B, "chunks");
+	assert_string_equal(prune_blobs(f, false), "sha256-" SHA_B " ");
+	snprintf(path, sizeof(path), "%s/data/coffer/snapshots/kept", f->base);
+	assert_int_equal(file_remove_tree(AT_FDCWD, path), 0);
+	assert_string_equal(prune_blobs(f, false), "sha256-" SHA_A " ");
+}
+
 static void blobs_stay_while_a_snapshot_cannot_be_read(void **state)
 {
 	struct fixture *f = *state;
@@ -299,6 +341,7 @@ int main(void)
 		TEST(locked_blobs_stay),
 		TEST(blobs_stay_while_an_image_cannot_be_read),
 		TEST(blobs_stay_unless_told),
+		TEST(blobs_stay_that_only_a_snapshot_has),
 		TEST(blobs_stay_while_a_snapshot_cannot_be_read),
 		TEST(shared_layers_count_once),
 		TEST(parent_is_the_image_with_most_of_the_layers),
