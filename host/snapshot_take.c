@@ -79,6 +79,7 @@ int snapshot_flush(struct vm_handle *vm, bool freeze, struct agent_conn **ret_co
 static int check_parent(const struct snapshot_manifest *record, struct err *err)
 {
 	struct snapshot s = SNAPSHOT_NONE, parent;
+	char last[PATH_MAX];
 	unsigned n = 1;
 
 	if (!record->parent_id[0])
@@ -94,6 +95,7 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 		return err_set(err, -ENOENT,
 			       "its last snapshot (id %s, '%s') is not there any more: take one without --diff",
 			       record->parent_id, record->parent_path);
+	snprintf(last, sizeof(last), "%s", parent.path);
 	while (r == 0 && parent.m.parent_id[0]) {
 		struct snapshot next;
 
@@ -103,9 +105,9 @@ static int check_parent(const struct snapshot_manifest *record, struct err *err)
 			parent = next;
 		if (r == 0 && ++n >= RAM_CHAIN_MAX) {
 			snapshot_close(&parent);
-			return err_set(err, -EMLINK,
-				       "the chain has %d snapshots already: flatten one, or take one without --diff",
-						RAM_CHAIN_MAX);
+			return err_set(err, -EMLINK, "its last snapshot is the %dth of a chain, and more cannot be: "
+				       "'coffer snapshot flatten %s' makes them one, or take one without --diff",
+				       RAM_CHAIN_MAX, last);
 		}
 	}
 	if (r == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What save.c and load.c share. */
+/* What machine_save.c and machine_load.c share. */
 #pragma once
 #include "devices/machine.h"
 #include "snapshot/state.h"

@@ -16,8 +16,11 @@
  *
  * What fails before CUT changed nothing; what fails after it leaves a VM that runs on with its new tops.
  *
- * Starting from one (restore.c): the disks are attached, memory is mapped, filled (by the lead too) or made to arrive, the machine's state is set,
- * the generation id renewed, and the VM runs.
+ * Starting from one (restore.c): the disks are attached, memory is mapped, filled (by the lead too) or made to arrive, the
+ * machine's state is set, the generation id renewed, and the VM runs.
+ *
+ * Both are requests of the control socket. What they move: the machine and its sections (machine_save.c, machine_load.c),
+ * memory and its files (ram.h).
  *
  * Threads: main, lead, and the workers that both use for memory; never two of these at the same memory work.
  * Trust: descriptors come from the host's command; the files behind them are hostile when read.
@@ -26,8 +29,8 @@
 #include <stdatomic.h>
 
 #include "devices/machine.h"
+#include "snapshot/machine_save.h"
 #include "snapshot/ram.h"
-#include "snapshot/save.h"
 #include "vmm/control.h"
 #include "vmm/workers.h"
 

@@ -16,7 +16,7 @@
 #include "lib/fd.h"
 #include "lib/le.h"
 #include "lib/util.h"
-#include "snapshot/save.h"
+#include "snapshot/machine_save.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { HEADER_HASH = 40, SECTION_HASH = 40, SECTION_LENGTH = 32 };

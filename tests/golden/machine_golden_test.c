@@ -20,7 +20,7 @@
 
 #include "lib/fd.h"
 #include "lib/util.h"
-#include "snapshot/save.h"
+#include "snapshot/machine_save.h"
 
 #define DIRECTORY "tests/golden/machines"
 enum { MEMORY_MIB = 4 };

@@ -32,7 +32,7 @@
 
 struct monitor {
 	int data, index; /* the top */
-	int old[16];     /* data files of layers: kept open, as a monitor does */
+	int old[100];    /* data files of layers: kept open, as a monitor does */
 	size_t nold;
 	uint8_t id;
 	bool tracking, paused;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "lib/util.h"
-#include "snapshot/save.h"
+#include "snapshot/machine_save.h"
 
 struct rig {
 	struct vm vm;

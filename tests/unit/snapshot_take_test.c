@@ -406,6 +406,33 @@ static void a_diff_of_one_that_is_gone_is_refused(void **s)
 	assert_non_null(strstr(err.text, "not there any more"));
 }
 
+static void a_chain_that_is_too_long_goes_on_when_it_is_flattened(void **s)
+{
+	struct err err = ERR_INIT;
+	struct restore_source src;
+	char name[16];
+
+	(void)s;
+	for (int i = 0; i < RAM_CHAIN_MAX; i++) {
+		snprintf(name, sizeof(name), "s%d", i);
+		if (take(name, i > 0, GOOD, &err) < 0)
+			fail_msg("%s: %s", name, err.text);
+	}
+	assert_int_equal(restore_source_open(name, &src, NULL), 0);
+	assert_int_equal(src.nchain, RAM_CHAIN_MAX);
+	assert_int_equal(restore_source_verify(&src, NULL, &err), 0);
+	restore_source_close(&src);
+	assert_int_equal(snapshot_vm_take("more", true, &err), -EMLINK);
+	assert_non_null(strstr(err.text, "/snapshots/s63' makes them one, or take one without --diff"));
+	assert_int_equal(flatten(name, NULL), 0);
+	if (take("more", true, GOOD, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(restore_source_open("more", &src, NULL), 0);
+	assert_int_equal(src.nchain, 2);
+	assert_int_equal(restore_source_verify(&src, NULL, &err), 0);
+	restore_source_close(&src);
+}
+
 static void a_killed_command_that_had_its_answer_loses_no_layer(void **s)
 {
 	pid_t pid = fork();
@@ -478,6 +505,7 @@ int main(void)
 		T(a_diff_needs_one_before_it),
 		T(a_diff_names_its_parent_by_id_and_place),
 		T(a_diff_of_one_that_is_gone_is_refused),
+		T(a_chain_that_is_too_long_goes_on_when_it_is_flattened),
 		T(a_killed_command_that_had_its_answer_loses_no_layer),
 		T(the_top_is_not_touched_while_the_monitor_is_at_a_snapshot),
 		T(a_disk_written_in_place_is_refused_by_name),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sections into a machine that has not run: see save.h.
+ * Sections into a machine that has not run: see machine_save.h.
  *
  * Order: KVM's state (its own order: vmm/x86/vcpu_state.c), then the devices in the machine's order, then each is told
  * that its peers are gone. The generation id is renewed by the caller, after everything else.
@@ -11,7 +11,7 @@
 #include "lib/le.h"
 #include "lib/util.h"
 #include "snapshot/machine_shape.h"
-#include "snapshot/save.h"
+#include "snapshot/machine_save.h"
 #include "vmm/arch.h"
 
 static const struct state_file_part *need(const struct state_file *f, const char *name, struct err *err)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A paused machine as sections: see save.h. */
-#include "snapshot/save.h"
+/* A paused machine as sections: see machine_save.h. */
+#include "snapshot/machine_save.h"
 
 #include <errno.h>
 #include <stdlib.h>
