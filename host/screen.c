@@ -319,6 +319,9 @@ int screen_drag(struct screen *s, enum screen_button button, struct screen_point
 		if (r == 0)
 			r = point(s, p, err);
 	}
+	/* What is dragged follows the pointer; a window manager that is let go of before it has caught up leaves it where it was. */
+	if (r == 0)
+		r = screen_settle(s, false, err);
 	up = press(s, button, false, r == 0 ? err : NULL);
 	r = r < 0 ? r : up;
 	return r < 0 ? r : screen_settle(s, false, err);

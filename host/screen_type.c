@@ -6,7 +6,10 @@
 #include "host/screen_internal.h"
 #include "lib/util.h"
 
-enum { PASTE_MS = 50 /* for a program to fetch what it pastes before the clipboard changes again */ };
+enum {
+	PASTE_MS = 50,  /* for a program to fetch what it pastes before the clipboard changes again */
+	TYPE_BURST = 8, /* characters: Linux keeps 64 events for a program that does not read them, a character has up to 6 */
+};
 
 static int send_key(struct screen *s, uint16_t key, bool down, struct err *err)
 {
@@ -114,7 +117,7 @@ static int type_char(struct screen *s, uint32_t c, struct err *err)
 
 static int type_part(struct screen *s, const char *text, size_t n, struct err *err)
 {
-	uint32_t c;
+	uint32_t c, typed = 0;
 	int len, r = 0;
 
 	while (r == 0 && (len = screen_utf8_next(text, n, &c)) > 0) {
@@ -123,6 +126,9 @@ static int type_part(struct screen *s, const char *text, size_t n, struct err *e
 		n -= (size_t)len;
 		if (r == 0 && s->type_ms)
 			r = screen_nap(s, s->type_ms, err);
+		/* Most programs draw what is typed: who has drawn has read. */
+		if (r == 0 && n && ++typed % TYPE_BURST == 0)
+			r = screen_settle(s, false, err);
 	}
 	return r;
 }
