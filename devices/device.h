@@ -70,7 +70,8 @@ struct device_ops {
 	/* DEVICE_PIO and DEVICE_MMIO only. Accept anything. */
 	void (*read)(struct device *dev, uint64_t offset, void *data, uint32_t len);
 	void (*write)(struct device *dev, uint64_t offset, const void *data, uint32_t len);
-	int (*savable)(const struct device *dev, struct err *err); /* may be NULL: always. Is there anything that no snapshot can hold? Then -EBUSY */
+	/* May be NULL: nothing. What does a state saved now leave out, which a restored guest will miss? 0, or the length of a text. */
+	int (*left_out)(const struct device *dev, char *text, size_t size);
 	int (*quiesce)(struct device *dev);  /* drain requests in flight; after it nothing touches guest memory */
 	void (*resume)(struct device *dev);
 	/* After a decode: is this state one the device could have been in? Hostile input. */

@@ -293,9 +293,9 @@ static void gpu_main_work(struct virtio_device *vd)
 	gpu_render_main(virtio_gpu_from(&vd->dev));
 }
 
-static int gpu_savable(const struct device *d, struct err *err)
+static int gpu_left_out(const struct device *d, char *text, size_t size)
 {
-	return gpu_render_savable(virtio_gpu_from((struct device *)d), err);
+	return gpu_render_left_out(virtio_gpu_from((struct device *)d), text, size);
 }
 
 static int gpu_quiesce(struct device *d)
@@ -469,7 +469,7 @@ const struct device_ops virtio_gpu_device = {
 	.virtio = &gpu_virtio,
 	.open = gpu_open,
 	.reset = gpu_reset,
-	.savable = gpu_savable,
+	.left_out = gpu_left_out,
 	.quiesce = gpu_quiesce,
 	.check = gpu_check,
 	.close = gpu_close,

@@ -279,7 +279,8 @@ STATE_STRUCT(virtio_gpu, VIRTIO_GPU_STATE);
 	F(3, 1, u32, width)                   \
 	F(4, 1, u32, height)                  \
 	F(5, 1, u64, blob_size)               \
-	F(6, 1, u32, nentries) /* of its backing; 0: none */
+	F(6, 1, u32, nentries) /* of its backing; 0: none */ \
+	F(7, 2, u8, lost)     /* 1: of 3D, and the renderer that had it is gone */
 STATE_STRUCT(virtio_gpu_resource, VIRTIO_GPU_RESOURCE_STATE);
 
 /* A list of pieces of guest memory, in chunks of the device's pool. */
@@ -314,7 +315,7 @@ struct gpu_resource {
 	uint64_t pixels;   /* offset in the display's memory, st.height lines without anything between; not of a blob */
 	uint32_t from, to; /* lines outside were never written and are zero */
 	struct gpu_resource_3d {
-		bool is;           /* its pixels are the renderer's; st is what it was made with, and never saved */
+		bool is;           /* its pixels are the renderer's; st is what it was made with, and saved as lost */
 		bool going;        /* unref'ed: waits for the renderer */
 		uint32_t target, bind;
 		uint64_t copy, copy_size; /* in the display's memory: what the renderer sees of the backing; size 0: there is none */
@@ -376,6 +377,7 @@ struct gpu_render {
 	struct gpu_context {
 		uint32_t id; /* 0: free */
 		bool used;   /* a stream was submitted: it holds more than its name */
+		bool lost;   /* that was in a renderer which is gone: the guest may destroy it, and nothing else */
 	} context[GPU_CONTEXTS_MAX];
 	bool reset_wanted;          /* the renderer still has what was before the driver's reset */
 	bool waiting;               /* the control queue waits for room */
@@ -470,13 +472,15 @@ int64_t gpu_render_stream(struct virtio_gpu *g, uint32_t size, uint32_t *ret_use
 void gpu_render_reset(struct virtio_gpu *g); /* the driver's: any thread */
 void gpu_render_main(struct virtio_gpu *g);  /* main, after it */
 int gpu_render_quiesce(struct virtio_gpu *g);
-/* Contexts that hold nothing yet: a saved guest finds them again. ret: GPU_CONTEXTS_MAX ids; their number. */
-uint32_t gpu_render_contexts(const struct virtio_gpu *g, uint32_t *ret);
+/* Contexts that hold nothing yet, which a saved guest finds again, or those whose contents are lost to it. ret: GPU_CONTEXTS_MAX ids; their
+ * number. */
+uint32_t gpu_render_contexts(const struct virtio_gpu *g, bool lost, uint32_t *ret);
 int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* make them anew: 0, -EPIPE without a renderer */
 /* The context, NULL: none. */
 struct gpu_context *gpu_render_context(struct virtio_gpu *g, uint32_t id);
-/* Why the state cannot be saved now: 0, or -EBUSY with a text. */
-int gpu_render_savable(const struct virtio_gpu *g, struct err *err);
+void gpu_render_lost(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* or that they are lost */
+/* What a state saved now leaves out: 0 when nothing, else a text. */
+int gpu_render_left_out(const struct virtio_gpu *g, char *text, size_t size);
 /* Bytes of what the guest has behind a resource, to the renderer's copy or back. */
 void gpu_copy_in(struct virtio_gpu *g, struct gpu_resource *r, uint64_t offset, uint64_t len);
 void gpu_copy_out(struct virtio_gpu *g, struct gpu_resource *r, uint64_t offset, uint64_t len);
@@ -526,7 +530,9 @@ int gpu_scanout_check(const struct virtio_gpu_scanout_state *s, uint32_t number,
 bool gpu_scanout_is_unused(const struct virtio_gpu_scanout_state *s);
 /* With a resource that exists. */
 bool gpu_scanout_fits(const struct virtio_gpu_scanout_state *s, const struct gpu_resource *r);
-/* A place for what the scanout shows of a blob; false: no memory. */
+/* Does it show a picture of its own, as those of blobs and of 3D do? */
+bool gpu_scanout_has_shadow(const struct virtio_gpu *g, const struct virtio_gpu_scanout_state *s);
+/* A place for it; false: no memory. */
 bool gpu_shadow_make(struct virtio_gpu *g, uint32_t scanout, uint64_t size);
 static inline uint64_t gpu_shadow_bytes(const struct virtio_gpu_scanout_state *s) { return (uint64_t)s->width * s->height * GPU_PIXEL; }
 void gpu_scanout_show(struct virtio_gpu *g, uint32_t scanout); /* tell the display what the state says */

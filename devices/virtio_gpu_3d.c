@@ -11,7 +11,8 @@
  *
  * Trust: the numbers are handed on as they are and checked by the process that must survive them. What this file computes with is
  * bounded here: ranges by the backing, rectangles by what is shown, streams by GPU_SUBMIT_MAX.
- * Snapshot: contexts and resources of 3D cannot be saved (gpu_render_savable).
+ * Snapshot: resources are saved as lost, without what was drawn (virtio_gpu_render.c). Of a lost one there is nothing but its name, its
+ * backing, and the picture of a scanout that shows it.
  */
 #include <errno.h>
 #include <string.h>
@@ -26,17 +27,17 @@ static struct gpu_request request(enum gpu_op op, uint32_t ctx, uint32_t resourc
 	return (struct gpu_request){ .op = le16_make(op), .ctx = le32_make(ctx), .resource = le32_make(resource) };
 }
 
-/* One of 3D that is not on its way out. */
+/* One of 3D that the renderer has, and that is not on its way out. */
 static struct gpu_resource *find_3d(const struct virtio_gpu *g, uint32_t id)
 {
 	struct gpu_resource *r = gpu_find(g, id);
 
-	return r && r->three_d.is && !r->three_d.going ? r : NULL;
+	return r && r->three_d.is && !r->three_d.going && !r->st.lost ? r : NULL;
 }
 
 bool gpu_is_query(const struct gpu_resource *r)
 {
-	return r->three_d.is && r->three_d.target == TARGET_BUFFER && (r->three_d.bind & BIND_CUSTOM) && r->st.width <= GPU_QUERY_MAX;
+	return r->three_d.is && !r->st.lost && r->three_d.target == TARGET_BUFFER && (r->three_d.bind & BIND_CUSTOM) && r->st.width <= GPU_QUERY_MAX;
 }
 
 /* ---- capability sets ---- */
@@ -72,10 +73,22 @@ enum gpu_type gpu_get_capset(struct gpu_call *c)
 
 /* ---- contexts ---- */
 
+static struct gpu_context *context_of(const struct gpu_call *c)
+{
+	uint32_t id = le32_get(c->in.h.ctx_id);
+
+	return id ? gpu_render_context(c->gpu, id) : NULL;
+}
+
 enum gpu_type gpu_ctx_create(struct gpu_call *c)
 {
 	struct gpu_request q = request(GPU_CTX_CREATE, le32_get(c->in.h.ctx_id), 0);
+	const struct gpu_context *old = context_of(c);
 
+	if (old && old->lost)
+		return VIRTIO_GPU_RESP_ERR_INVALID_CONTEXT_ID;
+	if (!gpu_render_context(c->gpu, 0))
+		return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
 	memcpy(q.name, c->in.ctx_create.debug_name, MIN(le32_get(c->in.ctx_create.nlen), (uint32_t)sizeof(q.name)));
 	q.arg[0] = c->in.ctx_create.context_init;
 	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_CREATE, .resource = le32_get(c->in.h.ctx_id) });
@@ -84,7 +97,12 @@ enum gpu_type gpu_ctx_create(struct gpu_call *c)
 enum gpu_type gpu_ctx_destroy(struct gpu_call *c)
 {
 	struct gpu_request q = request(GPU_CTX_DESTROY, le32_get(c->in.h.ctx_id), 0);
+	struct gpu_context *context = context_of(c);
 
+	if (context && context->lost) {
+		*context = (struct gpu_context){ 0 };
+		return VIRTIO_GPU_RESP_OK_NODATA;
+	}
 	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_CTX_DESTROY, .resource = le32_get(c->in.h.ctx_id) });
 }
 
@@ -95,7 +113,7 @@ static enum gpu_type attach(struct gpu_call *c, enum gpu_op op)
 	const struct gpu_resource *r = gpu_find(c->gpu, id);
 	struct gpu_request q = request(op, le32_get(c->in.h.ctx_id), id);
 
-	if (!r)
+	if (!r || r->st.lost)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	if (!r->three_d.is)
 		return VIRTIO_GPU_RESP_OK_NODATA;
@@ -148,6 +166,8 @@ enum gpu_type gpu_create_3d(struct gpu_call *c)
 
 void gpu_3d_removed(struct virtio_gpu *g, struct gpu_resource *r)
 {
+	if (r->st.lost)
+		return;
 	g->host.render->nresources--;
 	g->host.render->nqueries -= gpu_is_query(r);
 	if (r->three_d.copy_size)
@@ -162,6 +182,10 @@ enum gpu_type gpu_3d_unref(struct gpu_call *c, struct gpu_resource *r)
 
 	if (r->three_d.going)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
+	if (r->st.lost) {
+		gpu_resource_remove(c->gpu, r);
+		return VIRTIO_GPU_RESP_OK_NODATA;
+	}
 	gpu_scanouts_forget(c->gpu, r);
 	r->three_d.going = true;
 	if (gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_UNREF, .resource = r->st.id }) == GPU_LATER)
@@ -174,8 +198,11 @@ enum gpu_type gpu_3d_attached(struct gpu_call *c, struct gpu_resource *r)
 {
 	struct gpu_request q = request(GPU_BACKING, 0, r->st.id);
 	uint64_t size = ALIGN_UP(r->backing.bytes, (uint64_t)MEM_PAGE_SIZE);
-	int64_t at = r->three_d.going ? -EINVAL : display_alloc(c->gpu->host.display, size);
+	int64_t at;
 
+	if (r->st.lost)
+		return VIRTIO_GPU_RESP_OK_NODATA;
+	at = r->three_d.going ? -EINVAL : display_alloc(c->gpu->host.display, size);
 	if (at < 0) {
 		gpu_backing_clear(c->gpu, &r->backing);
 		return r->three_d.going ? VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID : VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
@@ -193,6 +220,10 @@ enum gpu_type gpu_3d_detach(struct gpu_call *c, struct gpu_resource *r)
 
 	if (r->three_d.going)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
+	if (r->st.lost) {
+		gpu_backing_clear(c->gpu, &r->backing);
+		return VIRTIO_GPU_RESP_OK_NODATA;
+	}
 	return gpu_render_ask(c, &q, &(struct gpu_sent){ .kind = GPU_SENT_DETACH, .resource = r->st.id });
 }
 
@@ -276,10 +307,12 @@ enum gpu_type gpu_submit_3d(struct gpu_call *c)
 	struct gpu_request q = request(GPU_SUBMIT, le32_get(c->in.h.ctx_id), 0);
 	uint32_t size = le32_get(c->in.submit_3d.size), used;
 	const uint64_t fixed = sizeof(c->in.submit_3d);
-	struct gpu_context *context;
+	struct gpu_context *context = context_of(c);
 	uint8_t *dst;
 	int64_t at;
 
+	if (context && context->lost)
+		return VIRTIO_GPU_RESP_ERR_INVALID_CONTEXT_ID;
 	if (size > GPU_SUBMIT_MAX || size % sizeof(le32) || size > c->chain->read_len - fixed)
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
 	at = gpu_render_stream(c->gpu, size, &used);
@@ -290,7 +323,6 @@ enum gpu_type gpu_submit_3d(struct gpu_call *c)
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
 	c->gpu->host.copied += size;
 	copy_queries_in(c->gpu);
-	context = gpu_render_context(c->gpu, le32_get(c->in.h.ctx_id));
 	if (context)
 		context->used = true;
 	q.offset = le64_make((uint64_t)at);
@@ -319,7 +351,7 @@ enum gpu_type gpu_3d_flush(struct gpu_call *c, const struct gpu_resource *r, con
 	struct virtio_gpu *g = c->gpu;
 	enum gpu_type answer = VIRTIO_GPU_RESP_OK_NODATA;
 
-	if (r->three_d.going)
+	if (r->three_d.going || r->st.lost)
 		return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 	for (uint32_t i = 0; i < g->host.nscanouts; i++) {
 		const struct virtio_gpu_scanout_state *s = &g->state.scanout[i];
@@ -342,7 +374,7 @@ enum gpu_type gpu_3d_cursor(struct virtio_gpu *g, const struct gpu_resource *r, 
 	struct gpu_request q = read_request(r->st.id, &all, DISPLAY_CURSOR_SIZE * GPU_PIXEL, (uint64_t)g->host.cursor[scanout]);
 	const struct gpu_sent what = { .kind = GPU_SENT_CURSOR, .pending = GPU_NOBODY, .scanout = scanout };
 
-	if (r->three_d.going || r->st.format != DISPLAY_B8G8R8A8 || r->st.width != DISPLAY_CURSOR_SIZE || r->st.height != DISPLAY_CURSOR_SIZE)
+	if (r->three_d.going || r->st.lost || r->st.format != DISPLAY_B8G8R8A8 || r->st.width != DISPLAY_CURSOR_SIZE || r->st.height != DISPLAY_CURSOR_SIZE)
 		return VIRTIO_GPU_RESP_ERR_INVALID_PARAMETER;
 	return gpu_render_send(g, &q, &what) < 0 ? VIRTIO_GPU_RESP_ERR_UNSPEC : VIRTIO_GPU_RESP_OK_NODATA;
 }

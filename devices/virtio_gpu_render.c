@@ -11,12 +11,15 @@
  * picture of the same VM, which a later frame covers.
  *
  * Linux makes a context for everyone who opens the device, also to draw in 2D alone. One that no stream was submitted to holds nothing: such
- * contexts are saved by their numbers, and made anew.
+ * contexts are saved by their numbers, and made anew. What others hold, and what resources of 3D look like, only the renderer knows, and
+ * virglrenderer cannot say. Saved is that they are lost: a restored guest finds their names taken and may let go of them; whatever
+ * else it wants of them is an error, as after the end of the process. Scanouts keep their pictures. The guest that goes on loses nothing.
  *
  * Threads: main, but gpu_render_reset; the device lock always.
  * Trust: answers are hostile; gpu_worker.c has checked that they answer something.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,13 +54,13 @@ struct gpu_context *gpu_render_context(struct virtio_gpu *g, uint32_t id)
 	return NULL;
 }
 
-uint32_t gpu_render_contexts(const struct virtio_gpu *g, uint32_t *ret)
+uint32_t gpu_render_contexts(const struct virtio_gpu *g, bool lost, uint32_t *ret)
 {
 	const struct gpu_render *render = g->host.render;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; render && i < GPU_CONTEXTS_MAX; i++)
-		if (render->context[i].id && !render->context[i].used)
+		if (render->context[i].id && (render->context[i].used || render->context[i].lost) == lost)
 			ret[n++] = render->context[i].id;
 	return n;
 }
@@ -384,7 +387,17 @@ int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n)
 	return gpu_render_quiesce(g);
 }
 
-int gpu_render_savable(const struct virtio_gpu *g, struct err *err)
+void gpu_render_lost(struct virtio_gpu *g, const uint32_t *id, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct gpu_context *context = gpu_render_context(g, 0);
+
+		if (context)
+			*context = (struct gpu_context){ .id = id[i], .lost = true };
+	}
+}
+
+int gpu_render_left_out(const struct virtio_gpu *g, char *text, size_t size)
 {
 	const struct gpu_render *render = g->host.render;
 	uint32_t used = 0;
@@ -393,6 +406,8 @@ int gpu_render_savable(const struct virtio_gpu *g, struct err *err)
 		used += render->context[i].used;
 	if (!render || (render->nresources == 0 && used == 0))
 		return 0;
-	return err_set(err, -EBUSY, "%s: programs in the guest use 3D (%u contexts, %u resources), which cannot be saved: end them, or use --gpu 2d",
-		       g->vd.dev.name, used, render->nresources);
+	return snprintf(text, size,
+			"%s: what programs have in 3D is not saved (%u contexts, %u resources): a restored guest has the picture, and errors "
+			"for what they draw until they are started again",
+			g->vd.dev.name, used, render->nresources);
 }

@@ -21,11 +21,11 @@ static bool is_blob_shown(const struct virtio_gpu_scanout_state *s)
 	return s->resource && s->format;
 }
 
-static bool is_3d_shown(const struct virtio_gpu *g, const struct virtio_gpu_scanout_state *s)
+bool gpu_scanout_has_shadow(const struct virtio_gpu *g, const struct virtio_gpu_scanout_state *s)
 {
 	const struct gpu_resource *r = s->resource ? gpu_find(g, s->resource) : NULL;
 
-	return r && r->three_d.is;
+	return is_blob_shown(s) || (r && r->three_d.is);
 }
 
 static struct display_rect shown(const struct virtio_gpu_scanout_state *s)
@@ -117,7 +117,7 @@ static void show(struct virtio_gpu *g, uint32_t scanout, const struct virtio_gpu
 	s->cursor = old.cursor;
 	gpu_scanout_show(g, scanout);
 	/* Nobody looks at it any more. */
-	if (!is_blob_shown(s) && !is_3d_shown(g, s))
+	if (!gpu_scanout_has_shadow(g, s))
 		shadow_drop(g, scanout);
 }
 
@@ -194,7 +194,12 @@ enum gpu_type gpu_set_scanout(struct gpu_call *c)
 	if (r->three_d.is) {
 		uint64_t bytes = (uint64_t)rect.width * rect.height * GPU_PIXEL;
 
-		if (!gpu_format_is_known(r->st.format) || r->three_d.going)
+		const struct virtio_gpu_scanout_state *s = &g->state.scanout[scanout];
+		struct display_rect now = shown(s);
+
+		/* Of a lost one there is no other picture than the one that is shown. */
+		if (!gpu_format_is_known(r->st.format) || r->three_d.going ||
+		    (r->st.lost && (s->resource != id || memcmp(&rect, &now, sizeof(rect)) != 0)))
 			return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
 		if (!shadow_resize(g, scanout, bytes))
 			return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;

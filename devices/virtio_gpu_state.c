@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * virtio-gpu: saved state. The fixed lists, and the extra part: resources with their backing and pixels, images of cursors, pictures of
- * scanouts that show a blob. docs/snapshot-format.md has the bytes.
+ * scanouts that show a blob or 3D. docs/snapshot-format.md has the bytes.
  *
  * How it works: pixels are saved page by page, without those that are zero. Lines that nothing was transferred to are not looked at,
  * so what was never drawn costs a bitmap. The guest waits while this runs: it is a copy of the pages that were drawn.
@@ -26,10 +26,10 @@ STATE_SCHEMA(virtio_gpu_scanout, 1, VIRTIO_GPU_SCANOUT_STATE);
 STATE_SCHEMA(virtio_gpu, 1, VIRTIO_GPU_STATE);
 #undef STATE_SELF
 #define STATE_SELF struct virtio_gpu_resource_state
-STATE_SCHEMA(virtio_gpu_resource, 1, VIRTIO_GPU_RESOURCE_STATE);
+STATE_SCHEMA(virtio_gpu_resource, 2, VIRTIO_GPU_RESOURCE_STATE);
 #undef STATE_SELF
 
-enum { EXTRA_VERSION = 1, EXTRA_HEADER = 12, LENGTH = 4, ENTRY = 12, PAGE = MEM_PAGE_SIZE };
+enum { EXTRA_VERSION = 2, EXTRA_HEADER = 16, EXTRA_HEADER_1 = 12, LENGTH = 4, ENTRY = 12, PAGE = MEM_PAGE_SIZE };
 
 static uint64_t pages_of(uint64_t bytes)
 {
@@ -48,9 +48,10 @@ static void touched(const struct gpu_resource *r, uint64_t *ret_first, uint64_t 
 	*ret_end = pages_of((uint64_t)r->to * gpu_stride(r));
 }
 
-static bool shows_blob(const struct virtio_gpu_scanout_state *s)
+/* Of a blob the memory is the guest's, of 3D the renderer's. */
+static bool has_pixels(const struct gpu_resource *r)
 {
-	return s->resource && s->format;
+	return !gpu_is_blob(r) && !r->three_d.is;
 }
 
 static size_t extra_max(const struct device *d)
@@ -73,7 +74,7 @@ static size_t extra_bound(const struct device *d)
 		uint64_t first, end;
 
 		n += (size_t)r->backing.nentries * ENTRY;
-		if (gpu_is_blob(r))
+		if (!has_pixels(r))
 			continue;
 		touched(r, &first, &end);
 		n += bitmap_of(gpu_pixel_bytes(r)) + (end - first) * PAGE;
@@ -83,7 +84,7 @@ static size_t extra_bound(const struct device *d)
 
 		if (s->cursor.visible)
 			n += bitmap_of(GPU_CURSOR_BYTES) + GPU_CURSOR_BYTES;
-		if (shows_blob(s))
+		if (gpu_scanout_has_shadow(g, s))
 			n += bitmap_of(gpu_shadow_bytes(s)) + pages_of(gpu_shadow_bytes(s)) * PAGE;
 	}
 	return n;
@@ -136,30 +137,38 @@ static uint8_t *put_resource(const struct virtio_gpu *g, uint8_t *out, const str
 	uint64_t first, end;
 
 	st.nentries = r->backing.nentries;
+	st.lost = r->three_d.is;
 	le32_store(out, (uint32_t)n);
 	state_encode(&virtio_gpu_resource_schema, &st, out + LENGTH, n);
 	out += LENGTH + n;
 	gpu_backing_each(g, &r->backing, put_entries, &out);
-	if (gpu_is_blob(r))
+	if (!has_pixels(r))
 		return out;
 	touched(r, &first, &end);
 	return put_pixels(g, out, r->pixels, gpu_pixel_bytes(r), first, end);
+}
+
+/* Their number goes to *count. */
+static uint8_t *put_contexts(const struct virtio_gpu *g, uint8_t *out, bool lost, uint8_t *count)
+{
+	uint32_t id[GPU_CONTEXTS_MAX], n = gpu_render_contexts(g, lost, id);
+
+	le32_store(count, n);
+	for (uint32_t i = 0; i < n; i++, out += sizeof(le32))
+		le32_store(out, id[i]);
+	return out;
 }
 
 static size_t extra_save(const struct device *d, uint8_t *buf)
 {
 	const struct virtio_gpu *g = virtio_gpu_from((struct device *)d);
 	const struct gpu_resources *t = g->host.resources;
-	uint32_t context[GPU_CONTEXTS_MAX], ncontexts;
-	uint8_t *out = buf;
+	uint8_t *out = buf + EXTRA_HEADER;
 
-	le32_store(out, EXTRA_VERSION);
-	le32_store(out + 4, t->n);
-	ncontexts = gpu_render_contexts(g, context);
-	le32_store(out + 8, ncontexts);
-	out += EXTRA_HEADER;
-	for (uint32_t i = 0; i < ncontexts; i++, out += sizeof(le32))
-		le32_store(out, context[i]);
+	le32_store(buf, EXTRA_VERSION);
+	le32_store(buf + 4, t->n);
+	out = put_contexts(g, out, false, buf + 8);
+	out = put_contexts(g, out, true, buf + 12);
 	for (uint32_t i = 0; i < t->n; i++)
 		out = put_resource(g, out, &t->slot[t->order[i]]);
 	for (uint32_t i = 0; i < g->host.nscanouts; i++)
@@ -168,7 +177,7 @@ static size_t extra_save(const struct device *d, uint8_t *buf)
 	for (uint32_t i = 0; i < g->host.nscanouts; i++) {
 		uint64_t bytes = gpu_shadow_bytes(&g->state.scanout[i]);
 
-		if (shows_blob(&g->state.scanout[i]))
+		if (gpu_scanout_has_shadow(g, &g->state.scanout[i]))
 			out = put_pixels(g, out, g->host.shadow[i].offset, bytes, 0, pages_of(bytes));
 	}
 	return (size_t)(out - buf);
@@ -220,8 +229,10 @@ static int get_pixels(struct virtio_gpu *g, struct input *in, uint64_t offset, u
 	return 0;
 }
 
-static bool is_possible(const struct virtio_gpu_resource_state *st)
+static bool is_possible(const struct virtio_gpu *g, const struct virtio_gpu_resource_state *st)
 {
+	if (st->lost)
+		return st->lost == 1 && g->host.render && st->blob_size == 0;
 	if (st->format == 0)
 		return st->width == 0 && st->height == 0 && st->blob_size > 0 && st->blob_size <= GPU_BLOB_MAX;
 	return gpu_format_is_known(st->format) && st->width > 0 && st->width <= GPU_SIDE_MAX && st->height > 0 && st->height <= GPU_SIDE_MAX &&
@@ -259,7 +270,7 @@ static int get_resource(struct virtio_gpu *g, struct input *in, uint32_t number,
 	code = state_decode(&virtio_gpu_resource_schema, &st, list, le32_load(head), err);
 	if (code < 0)
 		return code;
-	if (!is_possible(&st) || st.id <= *last_id)
+	if (!is_possible(g, &st) || st.id <= *last_id)
 		return err_set(err, -EINVAL, "resource %u of format %u, %ux%u, after %u, is impossible", st.id, st.format, st.width, st.height,
 			       *last_id);
 	*last_id = st.id;
@@ -268,7 +279,8 @@ static int get_resource(struct virtio_gpu *g, struct input *in, uint32_t number,
 		return err_set(err, -EINVAL, "resource %u: there are more than %d", st.id, GPU_RESOURCES_MAX);
 	r->st = st;
 	r->st.nentries = 0;
-	if (st.format) {
+	r->three_d.is = st.lost;
+	if (has_pixels(r)) {
 		r->st.format = 0; /* without pixels for now */
 		at = display_alloc(g->host.display, pages_of(gpu_pixel_bytes(r)) * PAGE);
 		if (at < 0)
@@ -278,7 +290,7 @@ static int get_resource(struct virtio_gpu *g, struct input *in, uint32_t number,
 		r->pixels = (uint64_t)at;
 	}
 	code = get_backing(g, in, r, st.nentries, err);
-	if (code < 0 || !st.format)
+	if (code < 0 || !has_pixels(r))
 		return code;
 	if (get_pixels(g, in, r->pixels, gpu_pixel_bytes(r), &first, &end) < 0)
 		return cut_off(err, "the pixels of resource", st.id);
@@ -309,7 +321,7 @@ static int get_scanouts(struct virtio_gpu *g, struct input *in, struct err *err)
 		const struct virtio_gpu_scanout_state *s = &g->state.scanout[i];
 		const struct gpu_resource *res = gpu_find(g, s->resource);
 
-		if (s->resource && (!res || !gpu_scanout_fits(s, res)))
+		if (s->resource && (!res || !gpu_scanout_fits(s, res) || (res->st.lost && !gpu_format_is_known(res->st.format))))
 			return err_set(err, -EINVAL, "scanout %u shows %ux%u at %u,%u of resource %u, which has not that", i, s->width, s->height,
 				       s->x, s->y, s->resource);
 		if (!s->cursor.visible)
@@ -319,17 +331,17 @@ static int get_scanouts(struct virtio_gpu *g, struct input *in, struct err *err)
 			return cut_off(err, "the cursor of scanout", i);
 	}
 	for (uint32_t i = 0; i < g->host.nscanouts && r == 0; i++)
-		if (shows_blob(&g->state.scanout[i]))
+		if (gpu_scanout_has_shadow(g, &g->state.scanout[i]))
 			r = get_shadow(g, in, i, err);
 	return r;
 }
 
-static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, struct err *err)
+static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, bool lost, struct err *err)
 {
 	uint32_t id[GPU_CONTEXTS_MAX];
 	const uint8_t *p;
 
-	if (n > GPU_CONTEXTS_MAX || (n && !g->host.render))
+	if (n > GPU_CONTEXTS_MAX || (n && !g->host.render)) /* both lists together: gpu_render_lost keeps to its table */
 		return err_set(err, -EINVAL, "%u contexts of 3D are impossible here", n);
 	p = take(in, n * sizeof(le32));
 	if (!p)
@@ -339,22 +351,31 @@ static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, stru
 		if (id[i] == 0)
 			return err_set(err, -EINVAL, "a context of 3D without a number");
 	}
-	return gpu_render_restore(g, id, n) < 0 ? err_set(err, -EPIPE, "coffer-gpu has ended: contexts of 3D cannot be made again") : 0;
+	if (lost)
+		gpu_render_lost(g, id, n);
+	return !lost && gpu_render_restore(g, id, n) < 0 ? err_set(err, -EPIPE, "coffer-gpu has ended: contexts of 3D cannot be made again") : 0;
 }
 
 static int extra_load(struct device *d, const uint8_t *buf, size_t len, struct err *err)
 {
 	struct virtio_gpu *g = virtio_gpu_from(d);
 	struct input in = { buf, len };
-	const uint8_t *head = take(&in, EXTRA_HEADER);
+	const uint8_t *head = take(&in, EXTRA_HEADER_1), *more = NULL;
 	uint32_t n, last_id = 0;
 	int r = 0;
 
 	if (!head)
 		return cut_off(err, "part", 0);
-	if (le32_load(head) != EXTRA_VERSION)
+	if (le32_load(head) == 0 || le32_load(head) > EXTRA_VERSION)
 		return err_set(err, -ENOTSUP, "resources of version %u, this program knows %d", le32_load(head), EXTRA_VERSION);
-	r = get_contexts(g, &in, le32_load(head + 8), err);
+	if (le32_load(head) > 1) {
+		more = take(&in, EXTRA_HEADER - EXTRA_HEADER_1);
+		if (!more)
+			return cut_off(err, "part", 0);
+	}
+	r = get_contexts(g, &in, le32_load(head + 8), false, err);
+	if (r == 0 && more)
+		r = get_contexts(g, &in, le32_load(more), true, err);
 	n = le32_load(head + 4);
 	for (uint32_t i = 0; i < n && r == 0; i++)
 		r = get_resource(g, &in, i, &last_id, err);

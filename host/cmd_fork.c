@@ -131,6 +131,9 @@ static int make(const char *name, const struct fork_options *o, struct launch *l
 		r = restore_source_check(&src, err);
 	if (r == 0)
 		r = restore_many(l, o->n, &src, &ro, o->prefix, g, signal_fd, err);
+	progress_end(progress);
+	if (r == 0)
+		cmd_note(&t.note);
 	restore_source_close(&src);
 	snapshot_take_finish(&t);
 	return r;

@@ -92,6 +92,7 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 	uint64_t memory = t->pages * 4096;
 
 	if (!o->json) {
+		cmd_note(&t->note);
 		text_print(stdout, t->draft.name);
 		printf(": %s of memory in %s, %s of disks, %.1f s, paused for %.1f ms", TEXT_SIZE(memory), TEXT_SIZE(t->ram_bytes),
 		       TEXT_SIZE(t->disk_bytes), total_s, pause_ms);
@@ -103,11 +104,12 @@ static int print(const struct take_options *o, const struct snapshot_take *t)
 	char path[PATH_MAX + NAME_MAX + 2];
 
 	snprintf(path, sizeof(path), "%s/%s", t->draft.dir, t->draft.name);
-	return cmd_print_json(json_pack("{s:o s:o s:s s:s s:f s:f s:f s:I s:I s:I s:I s:I}", "name", json_text(t->draft.name), "path",
+	return cmd_print_json(json_pack("{s:o s:o s:s s:s s:f s:f s:f s:I s:I s:I s:I s:I s:s?}", "name", json_text(t->draft.name), "path",
 					json_text(path), "id", t->m.id, "parent", t->m.parent_id, "pause_ms", pause_ms, "frozen_ms",
 					frozen_ms, "total_ms", (double)t->total_ns / 1e6, "rounds", (json_int_t)t->rounds, "pages",
 					(json_int_t)t->pages, "pages_in_pause", (json_int_t)t->final_pages, "memory_bytes",
-					(json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes),
+					(json_int_t)t->ram_bytes, "disk_bytes", (json_int_t)t->disk_bytes, "left_out",
+					t->note.code ? t->note.text : NULL),
 			      0);
 }
 

@@ -222,6 +222,8 @@ static int call_monitor(struct vm_handle *vm, struct snapshot_take *t, const int
 	t->pages = le64_get(reply.value[CONTROL_SV_PAGES]);
 	t->final_pages = le64_get(reply.value[CONTROL_SV_FINAL_PAGES]);
 	t->ram_bytes = le64_get(reply.value[CONTROL_SV_RAM_BYTES]);
+	if (reply.text[0])
+		err_set(&t->note, -ENODATA, "%s", reply.text);
 	return r;
 }
 

@@ -32,6 +32,7 @@ struct snapshot_take {
 	uint64_t frozen_ns;  /* file systems were frozen for, in a guest that goes on */
 	uint64_t pause_ns, total_ns, rounds, pages, final_pages, ram_bytes;
 	uint64_t disk_bytes; /* of all layers */
+	struct err note;     /* what a restored guest will miss, in the monitor's words; code 0: nothing */
 };
 
 int snapshot_take(struct vm_handle *vm, struct snapshot_take *t, struct err *err);

@@ -98,20 +98,20 @@ size_t machine_state_max(const struct machine *m)
 	return n;
 }
 
-int machine_savable(struct machine *m, struct err *err)
+void machine_left_out(struct machine *m, char *text, size_t size)
 {
-	int r = 0;
+	int n = 0;
 
-	for (size_t i = 0; i < m->ndevices && r == 0; i++) {
+	text[0] = '\0';
+	for (size_t i = 0; i < m->ndevices && n == 0; i++) {
 		struct device *d = m->device[i];
 
-		if (!d->ops->savable)
+		if (!d->ops->left_out)
 			continue;
 		device_lock(d);
-		r = d->ops->savable(d, err);
+		n = d->ops->left_out(d, text, size);
 		device_unlock(d);
 	}
-	return r;
 }
 
 int machine_save(struct machine *m, struct state_file_writer *ret, struct err *err)
@@ -119,10 +119,8 @@ int machine_save(struct machine *m, struct state_file_writer *ret, struct err *e
 	struct vm *vm = m->vm;
 	size_t kvm = vm->vm_fd < 0 ? 0 : arch_vm_state_bound(vm->kvm_fd, vm->vm_fd, vm->nvcpus);
 	size_t size = state_encoded_size(&machine_shape_schema) + kvm;
-	int r = machine_savable(m, err);
+	int r;
 
-	if (r < 0)
-		return r;
 	for (size_t i = 0; i < m->ndevices; i++)
 		size += DEVICE_PLACE_SIZE + device_saved_size(m->device[i]);
 	r = state_file_begin(ret, size, (uint32_t)m->ndevices + 2, err);

@@ -13,8 +13,8 @@
 #include "snapshot/state_file.h"
 #include "vmm/vm.h"
 
-/* Does any device have what no snapshot can hold? 0, or -EBUSY with a text. */
-int machine_savable(struct machine *m, struct err *err);
+/* What a state saved now leaves out: of the first device that leaves out anything; "" when none does. */
+void machine_left_out(struct machine *m, char *text, size_t size);
 /* The VM is paused. Fills *ret, which the caller finishes with the id and frees. 0 or -errno with a text. */
 int machine_save(struct machine *m, struct state_file_writer *ret, struct err *err);
 

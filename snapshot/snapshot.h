@@ -64,6 +64,7 @@ struct snapshots_take {
 	uint64_t start_ns, pause_ns, pause_start_ns;
 	int status;              /* of the lead's part */
 	struct err err;
+	char left_out[CONTROL_TEXT_MAX]; /* "": nothing */
 };
 
 struct snapshots {

@@ -143,7 +143,7 @@ static void answer(struct snapshots *s, int status)
 	}
 	snapshots_take_free(t);
 	atomic_store(&s->phase, SNAPSHOT_IDLE);
-	control_complete(s->control, status, v, ARRAY_SIZE(v), status < 0 ? t->err.text : NULL);
+	control_complete(s->control, status, v, ARRAY_SIZE(v), status < 0 ? t->err.text : t->left_out);
 }
 
 static int resume_if_ran(struct snapshots *s, struct err *err)
@@ -228,6 +228,7 @@ static int cut(struct snapshots *s)
 	if (n == UINT64_MAX)
 		return -EIO;
 	t->final_pages = n;
+	machine_left_out(s->machine, t->left_out, sizeof(t->left_out));
 	r = machine_save(s->machine, &t->state, &t->err);
 	return r < 0 ? r : seal_disks(s);
 }
@@ -412,10 +413,6 @@ int snapshots_take_hook(void *opaque, const uint64_t arg[4], int *fds, size_t nf
 		begin_phase(s, SNAPSHOT_PRECOPY, precopy);
 		return 1;
 	}
-	/* Again at the cut; here before anything has been copied. */
-	r = machine_savable(s->machine, err);
-	if (r < 0)
-		return r;
 	if (getrandom(t->id.b, sizeof(t->id.b), 0) != sizeof(t->id.b))
 		return err_errno(err, -EIO, "getrandom");
 	if (t->flags & CONTROL_SNAPSHOT_DIFF)

@@ -123,7 +123,7 @@ struct control_reply {
 	le32 seq;
 	le32 status; /* 0, a negative errno as two's complement, or enum control_stage when another reply follows */
 	le64 value[CONTROL_NVALUES];
-	char text[CONTROL_TEXT_MAX]; /* NUL-terminated; the error, or the stop reason's text */
+	char text[CONTROL_TEXT_MAX]; /* NUL-terminated; the error, the stop reason's text, or what a snapshot leaves out */
 };
 
 /* The monitor's side. Main thread only. */

@@ -22,6 +22,7 @@
 #include "devices/backend/gpu_worker.h"
 #include "lib/fd.h"
 #include "lib/util.h"
+#include "tests/harness/gpu_program.h"
 
 enum { MEMORY = 16 << 20, PIXELS_AT = 0, STREAM_AT = 4 << 20, BACKING_AT = 8 << 20, SIDE = 64, CTX = 1, RES = 7, DRAIN_MS = 120000 };
 enum { CCMD_CREATE_OBJECT = 1, CCMD_SET_FRAMEBUFFER_STATE = 5, CCMD_CLEAR = 7, OBJECT_SURFACE = 8, CLEAR_COLOR0 = 4 };
@@ -73,31 +74,14 @@ static void make_memory(struct fixture *f)
 	assert_ptr_not_equal(f->memory, MAP_FAILED);
 }
 
-static pid_t start_program(int sock)
-{
-	char program[512];
-	pid_t pid;
-
-	snprintf(program, sizeof(program), "%s/coffer-gpu", getenv("B"));
-	pid = fork();
-	if (pid == 0) {
-		dup2(sock, 0);
-		execl(program, "coffer-gpu", NULL);
-		_exit(127);
-	}
-	return pid;
-}
-
 static void open_worker(struct fixture *f, uint32_t memory_mib)
 {
 	struct err err = ERR_INIT;
-	int s[2];
+	int sock;
 
 	make_memory(f);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
-	f->pid = start_program(s[1]);
-	close(s[1]);
-	if (gpu_worker_open(&f->w, s[0], f->memory_fd, memory_mib, &ops, f, &err) < 0)
+	f->pid = gpu_program_start(&sock);
+	if (gpu_worker_open(&f->w, sock, f->memory_fd, memory_mib, &ops, f, &err) < 0)
 		fail_msg("%s", err.text);
 }
 

@@ -4,11 +4,11 @@
  * dies. The command streams are virgl's (gpu_worker_test.c).
  */
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/device/gpu_driver.h"
+#include "tests/harness/gpu_program.h"
 
 enum { SIDE = 64, CTX = 1, RES = 7, FLAT = 8, AGAIN = 9, STEP_MS = 60000, FORMAT = DISPLAY_B8G8R8A8 };
 enum { CCMD_CREATE_OBJECT = 1, CCMD_SET_FRAMEBUFFER_STATE = 5, CCMD_CLEAR = 7, OBJECT_SURFACE = 8, CLEAR_COLOR0 = 4 };
@@ -20,32 +20,28 @@ struct fixture {
 	uint64_t fence; /* the last */
 };
 
-static pid_t start_program(int sock)
+static void begin(struct fixture *f)
 {
-	char program[512];
-	pid_t pid;
+	char options[128];
+	int sock;
 
-	snprintf(program, sizeof(program), "%s/coffer-gpu", getenv("B"));
-	pid = fork();
-	if (pid == 0) {
-		dup2(sock, 0);
-		execl(program, "coffer-gpu", NULL);
-		_exit(127);
-	}
-	return pid;
+	f->pid = gpu_program_start(&sock);
+	snprintf(options, sizeof(options), "scanouts=2,width=128,height=96,memory=32M,3d,worker=%d", sock);
+	gpu_begin_with(&f->t, options, VIRTIO_GPU_F_VIRGL | VIRTIO_GPU_F_EDID | VIRTIO_F_EVENT_IDX | VIRTIO_F_INDIRECT_DESC);
+}
+
+static void end(struct fixture *f)
+{
+	gpu_end(&f->t);
+	if (f->pid)
+		assert_int_equal(waitpid(f->pid, NULL, 0), f->pid);
 }
 
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	char options[128];
-	int s[2];
 
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
-	f->pid = start_program(s[1]);
-	close(s[1]);
-	snprintf(options, sizeof(options), "scanouts=2,width=128,height=96,memory=32M,3d,worker=%d", s[0]);
-	gpu_begin_with(&f->t, options, VIRTIO_GPU_F_VIRGL | VIRTIO_GPU_F_EDID | VIRTIO_F_EVENT_IDX | VIRTIO_F_INDIRECT_DESC);
+	begin(f);
 	*state = f;
 	return 0;
 }
@@ -54,9 +50,7 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	gpu_end(&f->t);
-	if (f->pid)
-		assert_int_equal(waitpid(f->pid, NULL, 0), f->pid);
+	end(f);
 	free(f);
 	return 0;
 }
@@ -357,23 +351,31 @@ static void what_is_dropped_frees_its_memory(void **state)
 	assert_int_equal(only(f, VIRTIO_GPU_CMD_RESOURCE_UNREF, RES), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
 }
 
-static void it_is_saved_only_without_3d_in_use(void **state)
+static void check_left_out(struct fixture *f, const char *what)
+{
+	char text[256] = "";
+	int n = f->t.dev->ops->left_out(f->t.dev, text, sizeof(text));
+
+	assert_int_equal(n, strlen(text));
+	if (what)
+		assert_non_null(strstr(text, what));
+	else
+		assert_int_equal(n, 0);
+}
+
+static void what_is_left_out_is_said(void **state)
 {
 	struct fixture *f = *state;
-	struct err err = ERR_INIT;
 	struct clear c = clear(1, 0, 0);
 
-	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
+	check_left_out(f, NULL);
 	scene(f);
-	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), -EBUSY);
-	assert_non_null(strstr(err.text, "0 contexts, 1 resources"));
+	check_left_out(f, "(0 contexts, 1 resources)");
 	OK(f, c);
 	assert_int_equal(only(f, VIRTIO_GPU_CMD_RESOURCE_UNREF, RES), VIRTIO_GPU_RESP_OK_NODATA);
-	err = (struct err)ERR_INIT;
-	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), -EBUSY);
-	assert_non_null(strstr(err.text, "1 contexts, 0 resources"));
+	check_left_out(f, "(1 contexts, 0 resources)");
 	assert_int_equal(only(f, VIRTIO_GPU_CMD_CTX_DESTROY, 0), VIRTIO_GPU_RESP_OK_NODATA);
-	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
+	check_left_out(f, NULL);
 }
 
 static void contexts_that_hold_nothing_are_saved(void **state)
@@ -387,7 +389,7 @@ static void contexts_that_hold_nothing_are_saved(void **state)
 
 	OK(f, create);
 	assert_int_equal(device_quiesce(f->t.dev), 0);
-	assert_int_equal(f->t.dev->ops->savable(f->t.dev, &err), 0);
+	check_left_out(f, NULL);
 	assert_true(device_saved_size(f->t.dev) <= sizeof(saved));
 	n = device_save(f->t.dev, saved, sizeof(saved));
 	assert_true(n > 0);
@@ -401,6 +403,112 @@ static void contexts_that_hold_nothing_are_saved(void **state)
 	OK(f, c);
 	flush(f);
 	assert_int_equal(pixels(f)[1], 255);
+}
+
+/* f's state and memory in a machine with a renderer of its own; f goes on. */
+static void move(struct fixture *f, struct fixture *to)
+{
+	static uint8_t saved[1 << 20], again[1 << 20], page[1 << 20];
+	struct err err = ERR_INIT;
+	long n;
+
+	begin(to);
+	assert_int_equal(device_quiesce(f->t.dev), 0);
+	assert_true(device_saved_size(f->t.dev) <= sizeof(saved));
+	n = device_save(f->t.dev, saved, sizeof(saved));
+	assert_true(n > 0);
+	if (device_load(to->t.dev, saved, (size_t)n, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(device_save(to->t.dev, again, sizeof(again)), n);
+	assert_memory_equal(again, saved, n);
+	for (uint64_t at = 0; at < GPU_TEST_RAM; at += sizeof(page)) {
+		machine_peek(&f->t.m, at, page, sizeof(page));
+		machine_poke(&to->t.m, at, page, sizeof(page));
+	}
+	memcpy(to->t.d.q, f->t.d.q, sizeof(f->t.d.q));
+	device_resume(to->t.dev);
+	device_resume(f->t.dev);
+}
+
+static void a_restored_guest_has_its_picture_and_may_draw_anew(void **state)
+{
+	struct fixture *f = *state, to = { 0 };
+	struct clear red = clear(1, 0, 0), green = clear(0, 1, 0);
+
+	scene(f);
+	attach(f, RES, GPU_TEST_PIXELS, SIDE * SIDE * 4);
+	assert_int_equal(create_3d(f, AGAIN, TEXTURE_2D, BIND_RENDER_TARGET | BIND_SCANOUT, SIDE, SIDE), VIRTIO_GPU_RESP_OK_NODATA);
+	show(f);
+	OK(f, red);
+	flush(f);
+	OK(f, green); /* not flushed */
+	move(f, &to);
+	for (size_t i = 0; i < SIDE * SIDE; i++)
+		assert_memory_equal(gpu_seen(&to.t, 0) + i * 4, ((const uint8_t[]){ 0, 0, 255, 255 }), 4);
+	/* What there was is gone, and says so; the picture stays. */
+	struct gpu_ctx_create create = { .h = header(VIRTIO_GPU_CMD_CTX_CREATE) };
+	struct gpu_transfer_3d upload = transfer(VIRTIO_GPU_CMD_TRANSFER_TO_HOST_3D);
+	struct gpu_flush fl = { header(VIRTIO_GPU_CMD_RESOURCE_FLUSH), gpu_r(0, 0, SIDE, SIDE), le32_make(RES), le32_make(0) };
+	struct gpu_set_scanout flip = { header(VIRTIO_GPU_CMD_SET_SCANOUT), gpu_r(0, 0, SIDE, SIDE), le32_make(0), le32_make(AGAIN) };
+
+	assert_int_equal(ASK(&to, green), VIRTIO_GPU_RESP_ERR_INVALID_CONTEXT_ID);
+	assert_int_equal(ASK(&to, create), VIRTIO_GPU_RESP_ERR_INVALID_CONTEXT_ID);
+	assert_int_equal(ASK(&to, upload), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	assert_int_equal(ASK(&to, fl), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	assert_int_equal(ASK(&to, flip), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	assert_int_equal(create_3d(&to, RES, TEXTURE_2D, BIND_RENDER_TARGET, SIDE, SIDE), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	show(&to);
+	assert_int_equal(gpu_seen(&to.t, 0)[2], 255);
+	/* It is let go of, and all of it is made anew. */
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_RESOURCE_DETACH_BACKING, RES), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(gpu_seen(&to.t, 0)[2], 255);
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_RESOURCE_UNREF, RES), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_RESOURCE_UNREF, AGAIN), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_CTX_DESTROY, 0), VIRTIO_GPU_RESP_OK_NODATA);
+	check_left_out(&to, NULL);
+	scene(&to);
+	show(&to);
+	OK(&to, green);
+	flush(&to);
+	assert_int_equal(pixels(&to)[1], 255);
+	end(&to);
+}
+
+static void the_guest_that_was_saved_draws_on(void **state)
+{
+	struct fixture *f = *state, to = { 0 };
+	struct clear red = clear(1, 0, 0), green = clear(0, 1, 0);
+
+	scene(f);
+	show(f);
+	OK(f, red);
+	flush(f);
+	move(f, &to);
+	end(&to);
+	OK(f, green);
+	flush(f);
+	assert_int_equal(pixels(f)[1], 255);
+	assert_int_equal(pixels(f)[2], 0);
+}
+
+static void without_its_renderer_it_is_saved_all_the_same(void **state)
+{
+	struct fixture *f = *state, to = { 0 };
+	struct clear red = clear(1, 0, 0);
+
+	scene(f);
+	show(f);
+	OK(f, red);
+	flush(f);
+	assert_int_equal(kill(f->pid, SIGKILL), 0);
+	assert_int_equal(waitpid(f->pid, NULL, 0), f->pid);
+	f->pid = 0;
+	move(f, &to);
+	assert_int_equal(gpu_seen(&to.t, 0)[2], 255);
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_CTX_DESTROY, 0), VIRTIO_GPU_RESP_OK_NODATA);
+	assert_int_equal(only(&to, VIRTIO_GPU_CMD_RESOURCE_UNREF, RES), VIRTIO_GPU_RESP_OK_NODATA);
+	scene(&to);
+	end(&to);
 }
 
 static void a_pause_waits_for_what_is_under_way(void **state)
@@ -477,8 +585,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(commands_of_2d_do_not_reach_pixels_of_3d, setup, teardown),
 		cmocka_unit_test_setup_teardown(errors_of_the_renderer_are_the_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_is_dropped_frees_its_memory, setup, teardown),
-		cmocka_unit_test_setup_teardown(it_is_saved_only_without_3d_in_use, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_left_out_is_said, setup, teardown),
 		cmocka_unit_test_setup_teardown(contexts_that_hold_nothing_are_saved, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_restored_guest_has_its_picture_and_may_draw_anew, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_guest_that_was_saved_draws_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(without_its_renderer_it_is_saved_all_the_same, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pause_waits_for_what_is_under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(after_a_reset_nothing_is_left, setup, teardown),
 		cmocka_unit_test_setup_teardown(when_the_process_dies_2d_goes_on, setup, teardown),
