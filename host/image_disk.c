@@ -14,20 +14,6 @@
 
 enum { SECTOR = 512 };
 
-struct load {
-	struct lsmt_index *index;
-	uint8_t tag;
-};
-
-static int insert_each(void *arg, const struct lsmt_seg *s)
-{
-	const struct load *load = arg;
-	struct lsmt_seg e = *s;
-
-	e.tag = load->tag;
-	return lsmt_index_insert(load->index, &e);
-}
-
 void image_disk_close(struct image_disk *d)
 {
 	for (size_t k = 0; k < d->nlayers; k++) {
@@ -91,12 +77,12 @@ static int load(struct image_disk *d, const struct image *image, struct err *err
 		return err_set(err, -ENOMEM, "image '%s': no memory", image->name);
 	r = open_layers(d, image, sealed, err);
 	for (size_t k = 0; k < d->nlayers && r == 0; k++) {
-		struct load l = { &d->index, (uint8_t)k };
+		struct lsmt_tagged l = { &d->index, (uint8_t)k };
 		char name[IMAGE_NAME_MAX + 64];
 		int64_t n;
 
 		layer_text(image, image->nlayers - d->nlayers + k, name);
-		n = lsmt_sealed_walk_bytes(&d->layer[k].file->bytes, name, &sealed[k], buf, insert_each, &l, err);
+		n = lsmt_sealed_walk_bytes(&d->layer[k].file->bytes, name, &sealed[k], buf, lsmt_index_insert_tagged, &l, err);
 		r = n < 0 ? (int)n : 0;
 	}
 	return r;

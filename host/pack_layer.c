@@ -66,7 +66,6 @@ struct writer {
 	struct progress *progress;
 	struct lsmt_index from, to;
 	struct lsmt_head head;
-	uint8_t tag;
 	uint64_t at;     /* bytes given to the sink or in the buffer */
 	size_t used;     /* of the buffer */
 	uint8_t *buf;
@@ -74,15 +73,6 @@ struct writer {
 	uint8_t super[PACK_SUPER_BYTES];
 	bool has_super;
 };
-
-static int insert_each(void *arg, const struct lsmt_seg *s)
-{
-	struct writer *w = arg;
-	struct lsmt_seg e = *s;
-
-	e.tag = w->tag;
-	return lsmt_index_insert(&w->from, &e);
-}
 
 static int load(struct writer *w, size_t n, struct err *err)
 {
@@ -105,8 +95,8 @@ static int load(struct writer *w, size_t n, struct err *err)
 	if (r == 0)
 		r = lsmt_index_init(&w->to, 2 * entries + 1, err);
 	for (size_t i = 0; i < n && r == 0; i++) {
-		w->tag = (uint8_t)i;
-		int64_t count = lsmt_sealed_walk(w->fd[i], w->name[i], &l[i], buf, insert_each, w, err);
+		struct lsmt_tagged t = { &w->from, (uint8_t)i };
+		int64_t count = lsmt_sealed_walk(w->fd[i], w->name[i], &l[i], buf, lsmt_index_insert_tagged, &t, err);
 
 		r = count < 0 ? (int)count : 0;
 	}

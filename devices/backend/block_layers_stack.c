@@ -30,20 +30,6 @@
 
 enum { ROOM_ALL = 1 << 16 }; /* entries of all layers that are read at a time, or a little more */
 
-struct load {
-	struct block_layers *l;
-	uint8_t tag;
-};
-
-static int insert_each(void *arg, const struct lsmt_seg *s)
-{
-	const struct load *load = arg;
-	struct lsmt_seg e = *s;
-
-	e.tag = load->tag;
-	return lsmt_index_insert(&load->l->index, &e);
-}
-
 static int set_place(struct block_layers *l, unsigned place, int fd, const char *name, struct err *err)
 {
 	int r = l->io->ops->set_file(l->io, place, fd);
@@ -155,7 +141,7 @@ static void set_top(struct block_layers *l, const struct lsmt_pair *p, uint8_t t
 static int attach_top(struct block_layers *l, const struct block_stack *s, uint8_t *buf, struct lsmt_pair *ret,
 		      struct err *err)
 {
-	struct load load = { l, (uint8_t)s->nlayers };
+	struct lsmt_tagged load = { &l->index, (uint8_t)s->nlayers };
 	int r;
 
 	/* The size first: entries may need the index made. */
@@ -171,7 +157,7 @@ static int attach_top(struct block_layers *l, const struct block_stack *s, uint8
 		if (r < 0)
 			return r;
 	}
-	r = lsmt_pair_open(s->top_data_fd, s->top_index_fd, "top", buf, insert_each, &load, ret, err);
+	r = lsmt_pair_open(s->top_data_fd, s->top_index_fd, "top", buf, lsmt_index_insert_tagged, &load, ret, err);
 	if (r == 0)
 		r = set_size(l, "top", ret->head.virtual_size, err);
 	if (r == 0)

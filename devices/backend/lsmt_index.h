@@ -49,6 +49,10 @@ bool lsmt_index_full(const struct lsmt_index *x);
 /* 0 or -ENOMEM with nothing changed. */
 int lsmt_index_insert(struct lsmt_index *x, const struct lsmt_seg *s);
 
+/* What gives entries one by one (lsmt_sealed_walk, lsmt_pair_open) puts them into an index by this, with a tag. */
+struct lsmt_tagged { struct lsmt_index *index; uint8_t tag; };
+int lsmt_index_insert_tagged(void *tagged, const struct lsmt_seg *s);
+
 /* All entries of n layers, lowest first, with tags from 0 on (lsmt_load.c). Each walk has room for LSMT_LOAD_ROOM_MIN or more.
  * On failure the index has part of them. */
 enum { LSMT_LOAD_ROOM_MIN = 512 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loading the indexes of many layers into one.
+ * Loading the indexes of many layers into one, entry by entry or, for a disk that is started, all at the same time.
  *
  * How it works: all layers are walked at the same time, a narrow range of the disk after the other. In each range the
  * layers' entries go in lowest first, so that the upper ones replace what lies below; entries that reach out of the range
@@ -50,6 +50,15 @@ static int load_range(struct lsmt_index *x, struct lsmt_walk *w, uint8_t tag, ui
 		return 0;
 	}
 	return 0;
+}
+
+int lsmt_index_insert_tagged(void *tagged, const struct lsmt_seg *s)
+{
+	const struct lsmt_tagged *t = tagged;
+	struct lsmt_seg e = *s;
+
+	e.tag = t->tag;
+	return lsmt_index_insert(t->index, &e);
 }
 
 int lsmt_index_load(struct lsmt_index *x, struct lsmt_walk *walks, unsigned n, struct err *err)

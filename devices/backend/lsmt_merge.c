@@ -30,19 +30,9 @@ struct merge {
 	const char *const *name;
 	int out;
 	uint64_t at; /* of the next data, sectors */
-	uint8_t tag;
 	struct lsmt_index from, to;
 	uint8_t *buf;
 };
-
-static int insert_each(void *arg, const struct lsmt_seg *s)
-{
-	struct merge *m = arg;
-	struct lsmt_seg e = *s;
-
-	e.tag = m->tag;
-	return lsmt_index_insert(&m->from, &e);
-}
 
 static int open_layers(const struct merge *m, size_t n, struct lsmt_sealed *layer, struct lsmt_head *head, uint64_t *entries,
 		       struct err *err)
@@ -63,8 +53,8 @@ static int open_layers(const struct merge *m, size_t n, struct lsmt_sealed *laye
 static int read_indexes(struct merge *m, size_t n, const struct lsmt_sealed *layer, struct err *err)
 {
 	for (size_t i = 0; i < n; i++) {
-		m->tag = (uint8_t)i;
-		int64_t k = lsmt_sealed_walk(m->fd[i], m->name[i], &layer[i], m->buf, insert_each, m, err);
+		struct lsmt_tagged t = { &m->from, (uint8_t)i };
+		int64_t k = lsmt_sealed_walk(m->fd[i], m->name[i], &layer[i], m->buf, lsmt_index_insert_tagged, &t, err);
 
 		if (k < 0)
 			return (int)k;
