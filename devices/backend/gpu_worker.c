@@ -12,10 +12,12 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-/* Where struct virgl_caps_v2 has its capability_bits, and the bits that are taken away: transfers inside command streams, and memory that is
- * mapped by both sides at once. */
+/* Where struct virgl_caps_v2 has its capability_bits and capability_bits_v2, and the bits that are taken away: transfers inside command
+ * streams, and memory that is mapped by both sides at once. Mesa takes copies in both directions for a promise of COPY_TRANSFER, too, and
+ * ends at its first texture when only that one is missing. */
 enum gpu_caps_bit { CAPS_TRANSFER = 1 << 17, CAPS_COPY_TRANSFER = 1 << 26, CAPS_BUFFER_STORAGE = (int)(1u << 31) };
-enum { CAPSET_VIRGL2 = 2, CAPS_V2_BITS_AT = 392 };
+enum gpu_caps_bit_v2 { CAPS_COPY_TRANSFER_BOTH_DIRECTIONS = 1 << 7 };
+enum { CAPSET_VIRGL2 = 2, CAPS_V2_BITS_AT = 392, CAPS_V2_BITS_V2_AT = 688 };
 
 static void give_up(struct gpu_worker *w, const char *why)
 {
@@ -31,10 +33,14 @@ static void give_up(struct gpu_worker *w, const char *why)
 
 static void mask_caps(struct gpu_capset *c)
 {
-	uint8_t *bits = c->data + CAPS_V2_BITS_AT;
+	uint8_t *bits = c->data + CAPS_V2_BITS_AT, *bits_v2 = c->data + CAPS_V2_BITS_V2_AT;
 
-	if (le32_get(c->id) == CAPSET_VIRGL2 && le32_get(c->size) >= CAPS_V2_BITS_AT + sizeof(le32))
+	if (le32_get(c->id) != CAPSET_VIRGL2)
+		return;
+	if (le32_get(c->size) >= CAPS_V2_BITS_AT + sizeof(le32))
 		le32_store(bits, le32_load(bits) & ~(uint32_t)(CAPS_TRANSFER | CAPS_COPY_TRANSFER | CAPS_BUFFER_STORAGE));
+	if (le32_get(c->size) >= CAPS_V2_BITS_V2_AT + sizeof(le32))
+		le32_store(bits_v2, le32_load(bits_v2) & ~(uint32_t)CAPS_COPY_TRANSFER_BOTH_DIRECTIONS);
 }
 
 static int take_ready(struct gpu_worker *w, struct gpu_ready *a, struct err *err)

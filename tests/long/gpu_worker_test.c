@@ -203,6 +203,11 @@ static void capability_sets_have_no_transfers_in_streams(void **state)
 	assert_true(le32_get(f->w.capset[1].size) > 396);
 	assert_int_equal(le32_load(f->w.capset[1].data + 392) & (1u << 17 | 1u << 26 | 1u << 31), 0);
 	assert_int_not_equal(le32_load(f->w.capset[1].data + 392), 0);
+	/* capability_bits_v2, which is followed by the video memory and the renderer's name. */
+	assert_true(le32_get(f->w.capset[1].size) >= 760);
+	assert_int_equal(le32_load(f->w.capset[1].data + 688) & 1u << 7, 0);
+	assert_int_not_equal(le32_load(f->w.capset[1].data + 688), 0);
+	assert_non_null(memchr(f->w.capset[1].data + 696, 'P', 64)); /* LLVMPIPE, OpenGL */
 }
 
 static void a_cleared_frame_buffer_reads_as_its_colour(void **state)
