@@ -116,6 +116,11 @@ class Program:
             fail(f"the program in the guest ends with status {self.process.returncode}")
 
 
+def sleep_in_flight(i):
+    """That it is one is seen by /slept, which it is written to at its end."""
+    inside(f"(sleep 3; echo {i} >>/slept) </dev/null >/dev/null 2>&1 &")
+
+
 def spin(n):
     """Keep n processors busy."""
     coffer("exec", VM, "sh", "-c", f'for i in $(seq 0 {n - 1}); do /bin/python -S -c "$0" $i </dev/null >/dev/null 2>&1 & done', SPIN)

@@ -297,6 +297,22 @@ static void a_diff_follows_a_restore(void **ctx)
 	restore(f, 1, 2, CONTROL_RESTORE_MAP);
 }
 
+/* Most of memory was never asked for when the next one is taken: it has to be there all the same. */
+static void what_follows_a_lazy_restore_is_the_whole(void **ctx)
+{
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 1);
+	restore(f, 0, 1, CONTROL_RESTORE_LAZY);
+	take(f, &f->clone, CONTROL_SNAPSHOT_DIFF | CONTROL_SNAPSHOT_TRACK, 1);
+	take(f, &f->clone, 0, 0);
+	monitor_end(&f->clone);
+	restore(f, 1, 2, CONTROL_RESTORE_EAGER);
+	monitor_end(&f->clone);
+	restore(f, 2, 1, CONTROL_RESTORE_MAP);
+}
+
 static void a_diff_with_nothing_before_it_is_refused(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -491,6 +507,40 @@ static void damage_is_named_before_the_guest_runs(void **ctx)
 	restore(f, 0, 1, CONTROL_RESTORE_EAGER);
 }
 
+static void expect_status_file(const struct monitor *m, const char *text)
+{
+	char path[MONITOR_PATH + 16], said[1024];
+
+	snprintf(path, sizeof(path), "%s/status", m->dir);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	ssize_t n = read(fd, said, sizeof(said) - 1);
+
+	close(fd);
+	assert_true(n > 0);
+	said[n] = 0;
+	if (!strstr(said, text))
+		fail_msg("'%s' does not say '%s'", said, text);
+}
+
+/* Found when it is wanted, perhaps by the restore itself, or in the background: the VM ends, whether it has run or not. */
+static void a_damaged_frame_ends_a_vm_whose_memory_arrives(void **ctx)
+{
+	const char *args[] = { "--restore", "--memory", "64", NULL };
+	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_RESTORE), .seq = le32_make(1),
+				     .arg = { le64_make(CONTROL_RESTORE_LAZY), le64_make(1) } };
+	struct fixture *f = *ctx;
+
+	boot(f);
+	take(f, &f->vm, 0, 1);
+	flip(f->file[0][1], RAM_DATA_START + 10);
+	monitor_start(&f->clone, f->work, args);
+	assert_int_equal(fd_send(f->clone.control, &q, sizeof(q), f->file[0], FILES), sizeof(q));
+	assert_int_equal(monitor_wait(&f->clone), VM_EXIT_BASE + VM_STOP_ERROR);
+	expect_status_file(&f->clone, "memory of the snapshot: ram: damaged: chunk ");
+}
+
 static void parts_of_two_snapshots_are_refused(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -505,21 +555,24 @@ static void parts_of_two_snapshots_are_refused(void **ctx)
 	refuses(f, CONTROL_RESTORE_MAP, "two different snapshots");
 }
 
+/* Whichever of the files finds no space. */
 static void a_full_disk_leaves_the_guest_running(void **ctx)
 {
 	struct fixture *f = *ctx;
-	int full = open("/dev/full", O_RDWR | O_CLOEXEC), mine;
 	const uint64_t arg[4] = { 0 };
 
 	boot(f);
 	take(f, &f->vm, 0, 0);
-	mine = f->file[0][1];
-	f->file[0][1] = full;
-	assert_true(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, f->file[0], FILES, &f->reply) < 0);
-	f->file[0][1] = mine;
-	close(full);
-	assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
-	assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_RUNNING);
+	for (int k = 0; k < FILES; k++) {
+		int full = open("/dev/full", O_RDWR | O_CLOEXEC), mine = f->file[0][k];
+
+		f->file[0][k] = full;
+		assert_int_equal(monitor_request(&f->vm, CONTROL_SNAPSHOT, arg, f->file[0], FILES, &f->reply), -ENOSPC);
+		f->file[0][k] = mine;
+		close(full);
+		assert_int_equal(monitor_request(&f->vm, CONTROL_STATUS, NULL, NULL, 0, &f->reply), 0);
+		assert_int_equal(le64_get(f->reply.value[CONTROL_V_STATE]), VM_RUNNING);
+	}
 	take(f, &f->vm, 0, 0);
 	restore(f, 1, 1, CONTROL_RESTORE_MAP);
 }
@@ -550,15 +603,14 @@ static void the_end_of_a_vm_waits_for_no_snapshot(void **ctx)
 
 /*
  * Both requests lie before a monitor that stands still: it takes the second in the same turn of its loop as the first, so that memory
- * cannot be known to be full by then, whatever the machine's speed.
+ * cannot be known to be full by then, whatever the machine's speed. The status of the first.
  */
-static void the_end_of_a_vm_waits_for_no_restore(void **ctx)
+static int end_while_memory_comes(struct fixture *f, enum control_restore_mode mode, uint64_t flags)
 {
 	const char *args[] = { "--restore", "--memory", "64", NULL };
 	struct control_request q = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_RESTORE), .seq = le32_make(1) };
 	struct control_request end = { .version = le16_make(CONTROL_VERSION), .op = le16_make(CONTROL_KILL), .seq = le32_make(2) };
-	struct fixture *f = *ctx;
-	struct control_reply r;
+	struct control_reply r = { 0 };
 	struct monitor killer;
 	int status;
 
@@ -571,16 +623,31 @@ static void the_end_of_a_vm_waits_for_no_restore(void **ctx)
 	assert_int_equal(kill(f->clone.pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(f->clone.pid, &status, WUNTRACED), f->clone.pid);
 	assert_true(WIFSTOPPED(status));
-	q.arg[0] = le64_make(CONTROL_RESTORE_EAGER);
+	q.arg[0] = le64_make((uint64_t)mode);
 	q.arg[1] = le64_make(1);
+	q.arg[3] = le64_make(flags);
 	assert_int_equal(fd_send(f->clone.control, &q, sizeof(q), f->file[0], FILES), sizeof(q));
 	assert_int_equal(fd_send(killer.control, &end, sizeof(end), NULL, 0), sizeof(end));
 	assert_int_equal(kill(f->clone.pid, SIGCONT), 0);
 	assert_int_equal(monitor_reply(&killer, &f->reply), 0);
 	close(killer.control);
 	assert_int_equal(monitor_wait(&f->clone), VM_EXIT_BASE + VM_STOP_KILLED);
-	/* It was never restored. */
-	assert_true(recv(f->clone.control, &r, sizeof(r), 0) <= 0 || (int)le32_get(r.status) < 0);
+	return recv(f->clone.control, &r, sizeof(r), 0) <= 0 ? -ECONNRESET : (int)le32_get(r.status);
+}
+
+static void the_end_of_a_vm_waits_for_no_restore(void **ctx)
+{
+	assert_true(end_while_memory_comes(*ctx, CONTROL_RESTORE_EAGER, 0) < 0); /* it was never restored */
+}
+
+static void the_end_of_a_vm_waits_for_no_page(void **ctx)
+{
+	assert_int_equal(end_while_memory_comes(*ctx, CONTROL_RESTORE_LAZY, 0), 0);
+}
+
+static void the_end_of_a_paused_vm_waits_for_no_page(void **ctx)
+{
+	assert_int_equal(end_while_memory_comes(*ctx, CONTROL_RESTORE_LAZY, CONTROL_RESTORE_PAUSED), 0);
 }
 
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
@@ -597,9 +664,11 @@ int main(void)
 		T(a_chain_of_diffs_is_the_whole),
 		T(generations_follow_one_another),
 		T(a_diff_follows_a_restore),
+		T(what_follows_a_lazy_restore_is_the_whole),
 		T(a_diff_with_nothing_before_it_is_refused),
 		T(a_diff_after_a_first_that_failed_is_refused),
 		T(damage_is_named_before_the_guest_runs),
+		T(a_damaged_frame_ends_a_vm_whose_memory_arrives),
 		T(parts_of_two_snapshots_are_refused),
 		T(an_announced_snapshot_is_cut_when_it_is_told_to),
 		T(an_announced_snapshot_that_nobody_cuts_changes_nothing),
@@ -610,6 +679,8 @@ int main(void)
 		T(a_full_disk_leaves_the_guest_running),
 		T(the_end_of_a_vm_waits_for_no_snapshot),
 		T(the_end_of_a_vm_waits_for_no_restore),
+		T(the_end_of_a_vm_waits_for_no_page),
+		T(the_end_of_a_paused_vm_waits_for_no_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
