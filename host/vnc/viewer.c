@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One viewer: see viewer.h. What it does with the input is in viewer_input.c. */
+/* One viewer: see viewer.h. What it does with the input is in viewer_input.c, the clipboard in viewer_clipboard.c. */
 #include "host/vnc/viewer.h"
 
 #include <errno.h>
@@ -166,47 +166,18 @@ static int read_display(struct viewer *v)
 	return 0;
 }
 
-/* ---- the clipboard ---- */
-
-static void send_clipboard(struct viewer *v, char *text, size_t n)
-{
-	_cleanup_free_ char *crlf = malloc(2 * n + 1), *latin = malloc(n + 1);
-	size_t k = 0, l = 0;
-
-	if (!crlf || !latin)
-		return;
-	for (size_t i = 0; i < n; i++) {
-		uint8_t c = (uint8_t)text[i], next = i + 1 < n ? (uint8_t)text[i + 1] : 0;
-
-		if (c == '\n' && (i == 0 || text[i - 1] != '\r'))
-			crlf[k++] = '\r';
-		crlf[k++] = text[i];
-		/* The old message has Latin-1: what is more becomes a question mark. */
-		if (c < 0x80)
-			latin[l++] = text[i];
-		else if ((c == 0xc2 || c == 0xc3) && (next & 0xc0) == 0x80)
-			latin[l++] = (char)(c << 6 | (next & 0x3f));
-		else if (c >= 0xc4)
-			latin[l++] = '?';
-	}
-	crlf[k] = 0;
-	latin[l] = 0;
-	rfbSendServerCutTextUTF8(v->screen, crlf, (int)k, latin, (int)l);
-}
-
 /* 0, or -ECONNRESET when `coffer vnc` has gone. */
 static int read_control(struct viewer *v)
 {
-	ssize_t n = recv(v->control, v->message, sizeof(struct vnc_header) + VNC_CLIPBOARD_MAX, MSG_DONTWAIT);
-	struct vnc_header h;
+	ssize_t n = recv(v->control, &v->message, sizeof(v->message), MSG_DONTWAIT);
+	const struct vnc_header *h = &v->message.h;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return 0;
-	if (n < (ssize_t)sizeof(h))
+	if (n < (ssize_t)sizeof(*h))
 		return -ECONNRESET;
-	memcpy(&h, v->message, sizeof(h));
-	if (h.op == VNC_CLIPBOARD && h.n == (size_t)n - sizeof(h) && v->client->state == RFB_NORMAL)
-		send_clipboard(v, (char *)v->message + sizeof(h), h.n);
+	if (h->op == VNC_CLIPBOARD && h->n == (size_t)n - sizeof(*h) && v->client->state == RFB_NORMAL)
+		viewer_clipboard_tell(v, v->message.text, h->n);
 	return 0;
 }
 
@@ -290,6 +261,21 @@ static int update(struct viewer *v)
 	return 0;
 }
 
+/* libvncserver has one of the clipboard's messages less than viewers need, so these are not for it. */
+static void read_client(struct viewer *v)
+{
+	uint8_t type = 0;
+	bool known = v->client->state == RFB_NORMAL && recv(v->client->sock, &type, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+
+	if (known && type == rfbClientCutText) {
+		viewer_clipboard_read(v);
+		return;
+	}
+	rfbProcessClientMessage(v->client);
+	if (known && type == rfbSetEncodings && v->client->sock >= 0)
+		viewer_clipboard_offer(v);
+}
+
 static int serve(struct viewer *v)
 {
 	for (;;) {
@@ -308,7 +294,7 @@ static int serve(struct viewer *v)
 		if (p[2].revents && (r = read_control(v)) < 0)
 			return r;
 		if (p[0].revents)
-			rfbProcessClientMessage(v->client);
+			read_client(v);
 		if (v->client->sock < 0)
 			return -ECONNRESET;
 	}

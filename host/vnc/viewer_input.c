@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a viewer does: keys, pointer, sizes and texts, from libvncserver to the display and to `coffer vnc`.
+ * What a viewer does: keys, pointer and sizes, from libvncserver to the display.
  *
  * Keys and buttons that are down when the viewer goes are let go of; the display takes one message at a time, so that is waited for,
  * up to RELEASE_MS.
@@ -174,56 +174,11 @@ static int on_size(int width, int height, int screens, struct rfbExtDesktopScree
 													rfbExtDesktopSize_Success;
 }
 
-static void send_text(struct viewer *v, size_t n)
-{
-	const struct vnc_header h = { VNC_CLIPBOARD, (uint32_t)n };
-
-	memcpy(v->message, &h, sizeof(h));
-	send(v->control, v->message, sizeof(h) + n, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-/* Latin-1, as the old message has it. */
-static void on_text(char *text, int len, rfbClientPtr client)
-{
-	struct viewer *v = client->screen->screenData;
-	size_t n = 0;
-
-	if (v->view_only || len < 0)
-		return;
-	for (int i = 0; i < len; i++) {
-		uint8_t c = (uint8_t)text[i];
-
-		if (n + 2 > VNC_CLIPBOARD_MAX)
-			return;
-		if (c == 0 || c == '\r')
-			continue;
-		if (c >= 0x80)
-			v->message[sizeof(struct vnc_header) + n++] = (uint8_t)(0xc0 | c >> 6);
-		v->message[sizeof(struct vnc_header) + n++] = c < 0x80 ? c : (uint8_t)(0x80 | (c & 0x3f));
-	}
-	send_text(v, n);
-}
-
-static void on_utf8(char *text, int len, rfbClientPtr client)
-{
-	struct viewer *v = client->screen->screenData;
-	size_t n = 0;
-
-	if (v->view_only || len < 0 || len > VNC_CLIPBOARD_MAX)
-		return;
-	for (int i = 0; i < len && text[i]; i++)
-		if (text[i] != '\r' || i + 1 == len || text[i + 1] != '\n')
-			v->message[sizeof(struct vnc_header) + n++] = (uint8_t)text[i];
-	send_text(v, n);
-}
-
 void viewer_input_init(struct viewer *v)
 {
 	v->screen->kbdAddEvent = on_key;
 	v->screen->ptrAddEvent = on_pointer;
 	v->screen->setDesktopSizeHook = on_size;
-	v->screen->setXCutText = on_text;
-	v->screen->setXCutTextUTF8 = on_utf8;
 	v->pointer_x = v->pointer_y = -1;
 	offer_places(v);
 }

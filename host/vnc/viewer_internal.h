@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What viewer.c and viewer_input.c share. */
+/* What viewer.c, viewer_input.c and viewer_clipboard.c share. */
 #pragma once
 #include <rfb/rfb.h>
 #include <rfb/rfbregion.h>
@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "host/vnc/control.h"
+#include "host/vnc/cut_text.h"
 #include "host/vnc/keys.h"
 #include "host/vnc/picture.h"
 #include "host/vnc/queue.h"
@@ -31,11 +32,22 @@ struct viewer {
 	int key_encodings[2];
 	int buttons, pointer_x, pointer_y;
 	int control;
-	uint8_t message[sizeof(struct vnc_header) + VNC_CLIPBOARD_MAX];
+	struct cut_text cut;
+	struct {
+		struct vnc_header h;
+		char text[VNC_CLIPBOARD_MAX];
+	} message; /* to or from `coffer vnc` */
+	uint8_t cut_message[CUT_MESSAGE_MAX];
 };
 
 void viewer_input_init(struct viewer *v);
 /* After an update: what the viewer has asked for besides. */
 void viewer_input_answer(struct viewer *v);
+/* viewer_clipboard.c: what was copied in the guest. */
+void viewer_clipboard_tell(struct viewer *v, const char *text, size_t n);
+/* A message of the viewer's about it is there: one that is wrong closes the client. */
+void viewer_clipboard_read(struct viewer *v);
+/* The viewer has named its encodings. */
+void viewer_clipboard_offer(struct viewer *v);
 /* What the viewer holds down is let go of. */
 void viewer_input_finish(struct viewer *v);

@@ -23,7 +23,7 @@ class Talker:
 
     def __init__(self, argv):
         self.lines = []
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="latin-1",
                                         env=environment())
         self.thread = threading.Thread(target=self.listen, daemon=True)
         self.thread.start()

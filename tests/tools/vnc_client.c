@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <rfb/rfbclient.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +196,7 @@ int main(int argc, char **argv)
 	struct state s = { .password = argc > 3 ? argv[3] : NULL };
 	rfbClient *c;
 
+	signal(SIGPIPE, SIG_IGN); /* a server that has gone is `closed` */
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 3) {
 		fprintf(stderr, "Usage: vnc_client PORT ENCODINGS [PASSWORD]\n");
