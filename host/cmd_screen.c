@@ -18,7 +18,7 @@
 #include "lib/util.h"
 
 static const struct opt options[] = {
-	OPT_STRING(struct screen_options, output, "output", 'o', "FILE", "write the picture or film to FILE ('-': stdout)"),
+	OPT_STRING(struct screen_options, output, "output", 'o', "FILE", "write the picture to FILE ('-': stdout), the film to FILE"),
 	OPT_STRING(struct screen_options, scale, "scale", 0, "WxH|FACTOR", "shot: make it this large, or so many times as large"),
 	OPT_STRING(struct screen_options, region, "region", 0, "X,Y,WxH", "shot, wait: only this part of the screen"),
 	OPT_BOOL(struct screen_options, cursor, "cursor", 0, "shot: draw the guest's cursor too"),
@@ -36,7 +36,7 @@ static const struct opt options[] = {
 	OPT_BOOL(struct screen_options, change, "change", 0, "wait: until something changes"),
 	OPT_STRING(struct screen_options, image, "image", 0, "FILE", "wait: until this PNG is seen; its transparent pixels may be anything"),
 	OPT_SECONDS(struct screen_options, timeout, "timeout", 0, "S", "wait: give up after S seconds, with status 124"),
-	OPT_SECONDS(struct screen_options, seconds, "seconds", 0, "S", "record: end after S seconds instead of by Ctrl-C"),
+	OPT_SECONDS(struct screen_options, seconds, "seconds", 0, "S", "record: end after S seconds instead of by Ctrl-C (0: by Ctrl-C)"),
 	OPT_U64(struct screen_options, fps, "fps", 0, "N", 1, 120, "record: at most N frames a second (30; gif: 15)"),
 	OPT_BOOL(struct screen_options, lossless, "lossless", 0, "record: keep every pixel as it is (mkv)"),
 	OPT_U64(struct screen_options, screen, "screen", 0, "N", 0, DISPLAY_SCANOUTS_MAX - 1, "the screen, counted from 0 (0)"),
@@ -163,6 +163,8 @@ static int do_shot(struct call *c)
 		return r;
 	fd = open_output(c, &own);
 	r = fd < 0 ? fd : picture_write_png(&p, fd, &c->err);
+	if (r < 0 && fd >= 0)
+		err_prefix(&c->err, "'%.200s': ", own ? c->o->output : "stdout");
 	if (own && close(fd) < 0 && r == 0)
 		r = err_errno(&c->err, -errno, "'%.200s'", c->o->output);
 	add_number(c, "width", p.width);
@@ -209,6 +211,8 @@ static int do_click(struct call *c)
 	struct screen_point at = { 0, 0 };
 	int r = parse_button(c, &button);
 
+	if (r == 0 && c->o->tripled && c->o->doubled)
+		r = err_set(&c->err, -EINVAL, "click: --double or --triple, not both");
 	if (screen_click_find(c->action, &named, &count))
 		button = named;
 	if (r == 0 && c->argc)
@@ -329,7 +333,7 @@ static int do_wait(struct call *c)
 	int r = parse_region(c, &w.region);
 
 	if (r == 0 && (o->stable != 0) + o->change + (o->image != NULL) != 1)
-		r = err_set(&c->err, -EINVAL, "wait: one of --stable MS, --change and --image FILE is needed");
+		r = err_set(&c->err, -EINVAL, "wait: just one of --stable MS, --change and --image FILE is needed");
 	if (r == 0 && o->image)
 		r = read_image(c, &image);
 	w.kind = o->image ? SCREEN_WAIT_IMAGE : o->change ? SCREEN_WAIT_CHANGE : SCREEN_WAIT_STABLE;
@@ -356,7 +360,7 @@ static const struct action {
 	int (*run)(struct call *c); /* NULL: record */
 	bool held; /* something is pressed in between: a signal first lets go of it */
 } actions[] = {
-	{ " shot screenshot zoom ", 0, 0, "no argument; the file is -o FILE", do_shot, false },
+	{ " shot screenshot zoom ", 0, 0, "no argument; --region X,Y,WxH says what, -o FILE where to", do_shot, false },
 	{ " size ", 0, 0, "no argument", do_size, false },
 	{ " position cursor_position ", 0, 0, "no argument", do_position, false },
 	{ " click left_click right_click middle_click double_click triple_click ", 0, 1, "one place, X,Y", do_click, true },

@@ -93,7 +93,8 @@ int cmd_screen_record(struct vm_handle *vm, const struct screen_options *o)
 	pid_t pid;
 
 	if (!format)
-		return cmd_failf("screen: record needs -o FILE.mkv or -o FILE.gif");
+		return o->output ? cmd_failf("screen: record -o '%.200s': a name that ends with .mkv or .gif is needed", o->output) :
+				   cmd_failf("screen: record needs -o FILE.mkv or -o FILE.gif");
 	if (o->lossless && strcmp(format, "gif") == 0)
 		return cmd_failf("screen: --lossless is for .mkv: a gif has at most 256 colours");
 	r = paths_program("coffer-record", "COFFER_RECORD", program, sizeof(program), &err);

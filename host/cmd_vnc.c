@@ -185,10 +185,13 @@ static int resolve(const char *text, struct addrinfo **ret, struct err *err)
 	const char *colon = strrchr(text, ':');
 	char host[256];
 	size_t n = colon ? (size_t)(colon - text) : 0;
+	uint64_t port;
 	int r;
 
 	if (n == 0 || n >= sizeof(host) || !colon[1])
 		return err_set(err, -EINVAL, "--listen '%s': ADDRESS:PORT is expected, as 127.0.0.1:5901 or [::1]:5901", text);
+	if (opt_parse_u64(colon + 1, &port) < 0 || port > UINT16_MAX)
+		return err_set(err, -EINVAL, "--listen '%s': port '%s': a number up to %d is expected (0: any that is free)", text, colon + 1, UINT16_MAX);
 	snprintf(host, sizeof(host), "%.*s", (int)n, text);
 	if (host[0] == '[' && host[n - 1] == ']') {
 		memmove(host, host + 1, n - 2);
@@ -260,7 +263,8 @@ static int connect_display(void *opaque, struct err *err)
 static int check_options(const struct vnc_options *o, int operands, struct err *err)
 {
 	if (operands != (o->socket ? 0 : 1))
-		return err_set(err, -EINVAL, "vnc: %s: see 'coffer help vnc'", o->socket ? "--socket or a VM's ID, not both" : "one VM's ID is needed");
+		return err_set(err, -EINVAL, "vnc: %s: see 'coffer help vnc'", o->socket ? "--socket or a VM's ID, not both" :
+				operands ? "one VM at a time" : "which VM? 'coffer ps' lists them");
 	if (!o->cert != !o->key)
 		return err_set(err, -EINVAL, "--cert and --key belong together");
 	if (o->keys && strcmp(o->keys, "characters") != 0 && strcmp(o->keys, "positions") != 0)
@@ -290,21 +294,28 @@ static int prepare(struct vnc *v, const struct vnc_options *o, const char *id, c
 	s->display = connect_display(v, err);
 	if (s->display == -ENOENT && v->has_vm)
 		return err_set(err, -ENOENT, "VM '%s' has no display: start it with 'coffer run --display'", id);
-	if (s->display < 0)
+	if (s->display < 0) {
+		if (v->socket)
+			err_prefix(err, "--socket '%.100s': ", v->socket);
 		return s->display;
+	}
 	s->start.flags = (o->view_only ? VNC_VIEW_ONLY : 0) | (o->tls ? VNC_TLS : 0) | (o->web ? VNC_WEB : 0) |
 			 (o->keys && strcmp(o->keys, "positions") == 0 ? VNC_POSITIONS : 0);
 	if (o->password_file) {
 		s->start.flags |= VNC_PASSWORD;
 		r = read_password(o->password_file, s->start.password, err);
-		if (r < 0)
+		if (r < 0) {
+			err_prefix(err, "--password-file ");
 			return r;
+		}
 	}
 	if (o->view_password_file) {
 		s->start.flags |= VNC_VIEW_PASSWORD;
 		r = read_password(o->view_password_file, s->start.view_password, err);
-		if (r < 0)
+		if (r < 0) {
+			err_prefix(err, "--view-only-password-file ");
 			return r;
+		}
 	}
 	r = paths_program("coffer-vnc", "COFFER_VNC", s->program, sizeof(s->program), err);
 	if (r == 0 && o->tls)

@@ -24,9 +24,24 @@ static FILE *stream(int fd, const char *mode)
 	return f;
 }
 
+/* What libpng would print. errno is the stream's when a write has failed. */
+static void keep_error(png_structp png, png_const_charp text)
+{
+	*(int *)png_get_error_ptr(png) = errno > 0 ? -errno : -EIO;
+	(void)text;
+	longjmp(png_jmpbuf(png), 1);
+}
+
+static void no_warning(png_structp png, png_const_charp text)
+{
+	(void)png;
+	(void)text;
+}
+
 int picture_write_png(const struct picture *p, int fd, struct err *err)
 {
-	png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+	int failed = -EIO;
+	png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &failed, keep_error, no_warning);
 	png_infop info = png ? png_create_info_struct(png) : NULL;
 	FILE *f = info ? stream(fd, "wb") : NULL;
 	volatile int r = 0; /* kept over longjmp */
@@ -36,8 +51,9 @@ int picture_write_png(const struct picture *p, int fd, struct err *err)
 		return err_errno(err, -ENOMEM, "PNG");
 	}
 	if (setjmp(png_jmpbuf(png))) {
-		r = -EIO;
+		r = failed;
 	} else {
+		errno = 0;
 		png_init_io(png, f);
 		png_set_IHDR(png, info, p->width, p->height, 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
 			     PNG_FILTER_TYPE_DEFAULT);

@@ -242,6 +242,8 @@ static int parse_letters(const struct opt *table, void *dst, int argc, char **ar
 		char show[4] = { '-', *p, 0 };
 		const struct opt *o = find_letter(table, *p);
 
+		if (!o && *p >= '0' && *p <= '9')
+			return err_set(err, -EINVAL, "'%.60s' begins like an option and is none: what may be negative is told by an option (see --help)", argv[*i]);
 		if (!o)
 			return err_set(err, -EINVAL, "unknown option '%s': see --help", show);
 		if (o->type == OPT_TYPE_BOOL) {
