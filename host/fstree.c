@@ -585,3 +585,23 @@ struct fstree_inode *fstree_lookup(const struct fstree *t, const char *path)
 	d = find(t, dir, name, len);
 	return d == NULL ? NULL : d->inode;
 }
+
+const struct fstree_inode *fstree_lookup_followed(const struct fstree *t, const char *path)
+{
+	char at[FSTREE_PATH_MAX], next[2 * FSTREE_PATH_MAX];
+
+	snprintf(next, sizeof(next), "%s", path);
+	for (int n = 0; n < LINKS_FOLLOWED_MAX; n++) {
+		const struct fstree_inode *i;
+		const char *slash;
+
+		if (fstree_resolve(t, next, at, NULL) < 0)
+			return NULL;
+		i = fstree_lookup(t, at);
+		if (i == NULL || !S_ISLNK(i->mode))
+			return i;
+		slash = strrchr(at, '/');
+		snprintf(next, sizeof(next), "%.*s/%s", i->target[0] == '/' || slash == NULL ? 0 : (int)(slash - at), at, i->target);
+	}
+	return NULL;
+}

@@ -116,3 +116,6 @@ void fstree_note_left_out(const struct fstree *t, struct err *note);
 
 /* What `path` is, or NULL. */
 struct fstree_inode *fstree_lookup(const struct fstree *t, const char *path);
+
+/* The same with all symbolic links followed, that of the last component too: never a link. */
+const struct fstree_inode *fstree_lookup_followed(const struct fstree *t, const char *path);

@@ -7,7 +7,7 @@
  * Trust: texts and files are the archive's. The files are read up to a limit; what is no line of theirs is passed over.
  */
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -17,43 +17,22 @@
 #include "lib/text.h"
 #include "lib/util.h"
 
-enum { NAMES_MAX = 4 << 20, LINKS_MAX = 8, FILES = 2 };
+enum { NAMES_MAX = 4 << 20, FILES = 2 };
 
 struct names {
 	char *text[FILES]; /* /etc/passwd, /etc/group; NULL: not there */
 };
 
-/* The file that a path leads to. */
-static const struct fstree_inode *find_file(const struct fstree *t, const char *path)
-{
-	char at[FSTREE_PATH_MAX], next[2 * FSTREE_PATH_MAX];
-
-	snprintf(next, sizeof(next), "%s", path);
-	for (int n = 0; n < LINKS_MAX; n++) {
-		const struct fstree_inode *i;
-		const char *slash;
-
-		if (fstree_resolve(t, next, at, NULL) < 0)
-			return NULL;
-		i = fstree_lookup(t, at);
-		if (i == NULL || !S_ISLNK(i->mode))
-			return i != NULL && S_ISREG(i->mode) ? i : NULL;
-		slash = strrchr(at, '/');
-		snprintf(next, sizeof(next), "%.*s/%s", i->target[0] == '/' || slash == NULL ? 0 : (int)(slash - at), at, i->target);
-	}
-	return NULL;
-}
-
 static int load(const struct fstree *t, const struct fstree_source *s, const char *path, char **ret, struct err *err)
 {
-	const struct fstree_inode *i = find_file(t, path);
+	const struct fstree_inode *i = fstree_lookup_followed(t, path);
 	bool owned;
 	off_t offset;
 	char *text;
 	ssize_t n;
 	int fd, r;
 
-	if (i == NULL || i->size > NAMES_MAX)
+	if (i == NULL || !S_ISREG(i->mode) || i->size > NAMES_MAX)
 		return 0;
 	r = fstree_source_open(s, i, &fd, &offset, &owned, err);
 	if (r < 0)

@@ -17,7 +17,7 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-enum { LINKS_MAX = 8, BUFFER_SIZE = 1 << 20 };
+enum { BUFFER_SIZE = 1 << 20 };
 
 int import_source_open_dir(int fd, struct import_source *ret)
 {
@@ -49,28 +49,6 @@ void import_source_close(struct import_source *s)
 	*s = (struct import_source){ .fd = -1 };
 }
 
-/* A symbolic link leads to another part: `docker save` has such. */
-static const struct fstree_inode *find_in_tar(const struct import_source *s, const char *path)
-{
-	char at[FSTREE_PATH_MAX], next[2 * FSTREE_PATH_MAX];
-	const struct fstree_inode *i = NULL;
-
-	if (fstree_resolve(&s->tree, path, at, NULL) < 0)
-		return NULL;
-	for (int n = 0; n < LINKS_MAX; n++) {
-		const char *slash = strrchr(at, '/');
-
-		i = fstree_lookup(&s->tree, at);
-		if (i == NULL || !S_ISLNK(i->mode))
-			return i;
-		snprintf(next, sizeof(next), "%.*s/%s", i->target[0] == '/' || slash == NULL ? 0 : (int)(slash - at),
-			 at, i->target);
-		if (fstree_resolve(&s->tree, next, at, NULL) < 0)
-			return NULL;
-	}
-	return NULL;
-}
-
 static int open_beneath(int dir, const char *path)
 {
 	struct open_how how = { .flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC,
@@ -85,7 +63,8 @@ int import_source_open(const struct import_source *s, const char *path, struct i
 	struct stat st;
 
 	if (s->is_tar) {
-		const struct fstree_inode *i = find_in_tar(s, path);
+		/* `docker save` has symbolic links to other parts. */
+		const struct fstree_inode *i = fstree_lookup_followed(&s->tree, path);
 
 		if (i == NULL || !S_ISREG(i->mode))
 			return err_set(err, -ENOENT, "the archive has no file '%.200s'", path);
