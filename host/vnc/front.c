@@ -24,7 +24,7 @@ enum {
 	SECURITY_NONE = 1, SECURITY_VNC = 2, SECURITY_VENCRYPT = 19,
 	VENCRYPT_X509_NONE = 260, VENCRYPT_X509_VNC = 261,
 	TLS_HANDSHAKE = 0x16,   /* first byte of who speaks TLS at once */
-	WEB_FIRST_MS = 500,     /* a browser speaks first; a viewer waits for the server */
+	WEB_FIRST_MS = 2000,    /* a browser speaks first; a viewer waits for the server */
 	WRONG_DELAY_MS = 1500,
 	PEM_MAX = 256 * 1024,
 };
