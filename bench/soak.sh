@@ -29,4 +29,4 @@ mkdir "$T/run" "$T/work"
 export TOP COFFER B T XDG_RUNTIME_DIR="$T/run"
 . "$top/tests/boot/common.sh"
 need_image
-IMAGE=$IMAGE WORK=$T "$top/bench/soak.py"
+IMAGE=$IMAGE WORK=$T CACHE=$cache "$top/bench/soak.py"

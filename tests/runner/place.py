@@ -8,7 +8,8 @@ and not ended have failed, and the rest goes on in a new lab; two labs in a row 
 
 Between these lines comes {"alive": true} every ALIVE_S seconds. A lab that is silent for SILENT_S has stopped: QEMU's
 nested emulation sometimes loses the interrupt that it waits for, and then its clock and all time limits in it
-stand still. It is ended, and what had begun in it gets one more try in the next.
+stand still. It is ended, and what had begun in it gets one more try in the next. So does a test in which a VM did not come up: the lab
+loses interrupts of VMs in it, too.
 """
 import json
 import os
@@ -26,6 +27,7 @@ LAB_FACTOR = 4
 ALIVE_S = 10
 SILENT_S = 150
 STDERR_KEPT = 8 << 10
+NOT_UP = "coffer: the guest is not ready after"
 
 
 def host_kvm():
@@ -167,7 +169,11 @@ class LabRun:
         elif "end" in message:
             self.ended = True
         elif "alive" not in message:
-            self.queue.report(message)
+            test, _ = self.open.get(message["name"], (None, 0))
+            if message["state"] == "fail" and NOT_UP in message["text"] and test and self.queue.again(test):
+                print(f"# {test.name}: {NOT_UP} ...; once more", flush=True)
+            else:
+                self.queue.report(message)
 
 
 def lab_after_lab(queue, options):
