@@ -16,7 +16,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -94,7 +93,7 @@ static int enter_dir(struct tar_pack *p, int fd, const struct stat *st, bool lis
 			       TAR_PACK_DEPTH);
 	p->level[p->depth].fd = TAKE_FD(owned);
 	p->level[p->depth].name_len = p->name_len;
-	p->level[p->depth].pos = p->level[p->depth].len = 0;
+	p->level[p->depth].dents.pos = p->level[p->depth].dents.len = 0;
 	p->depth++;
 	return 0;
 }
@@ -262,41 +261,26 @@ int tar_pack_init(struct tar_pack *p, const char *path, const char *name, bool f
 	return rc < 0 ? rc : 0;
 }
 
-struct dirent64_raw { /* what getdents64 returns */
-	uint64_t ino;
-	int64_t off;
-	uint16_t reclen;
-	uint8_t type;
-	char name[];
-};
-
 /* Move to the next entry that has something to say. 1, or 0 when the walk is over. */
 static int walk(struct tar_pack *p, struct err *err)
 {
 	while (p->depth > 0) {
 		struct tar_pack_level *l = &p->level[p->depth - 1];
-		struct dirent64_raw *d;
+		const struct dents_entry *d;
 		struct stat dir, st;
 		size_t n;
 		int rc;
 
 		p->name_len = l->name_len;
 		p->name[p->name_len] = '\0';
-		if (l->pos == l->len) {
-			long got = syscall(SYS_getdents64, l->fd, l->buf, sizeof(l->buf));
-
-			if (got < 0)
-				return fail(p, -errno, "list", err);
-			l->pos = 0;
-			l->len = (size_t)got;
-			if (got == 0) {
-				l->fd = fd_close(l->fd);
-				p->depth--;
-				continue;
-			}
+		rc = dents_next(&l->dents, l->fd, &d);
+		if (rc < 0)
+			return fail(p, rc, "list", err);
+		if (rc == 0) {
+			l->fd = fd_close(l->fd);
+			p->depth--;
+			continue;
 		}
-		d = (struct dirent64_raw *)(l->buf + l->pos);
-		l->pos += d->reclen;
 		if (strcmp(d->name, ".") == 0 || strcmp(d->name, "..") == 0)
 			continue;
 		n = strlen(d->name);

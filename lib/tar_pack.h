@@ -20,16 +20,16 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "lib/dents.h"
 #include "lib/err.h"
 #include "lib/tar.h"
 
-enum { TAR_PACK_DEPTH = 128, TAR_PACK_DIRBUF = 4096, TAR_PACK_SPOOL_MAX = 16 << 20 };
+enum { TAR_PACK_DEPTH = 128, TAR_PACK_SPOOL_MAX = 16 << 20 };
 
 struct tar_pack_level {
 	int fd;
 	size_t name_len; /* of its name in `name` */
-	size_t pos, len; /* in buf */
-	char buf[TAR_PACK_DIRBUF] __attribute__((aligned(8)));
+	struct dents dents;
 };
 
 struct tar_pack {

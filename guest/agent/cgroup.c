@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "lib/dents.h"
 #include "lib/fd.h"
 #include "lib/opt.h"
 
-enum { NAME_MAX_LEN = 32, KILL_ROUNDS = 100, DIR_BUF = 2048 };
+enum { NAME_MAX_LEN = 32, KILL_ROUNDS = 100 };
 
 static int write_file(int dir, const char *name, const char *text)
 {
@@ -190,31 +190,17 @@ int cgroup_kill_id(int base_fd, uint64_t id)
 	return fd < 0 ? fd : cgroup_kill(fd);
 }
 
-struct dirent64_raw {
-	uint64_t ino;
-	int64_t off;
-	uint16_t reclen;
-	uint8_t type;
-	char name[];
-};
-
 int cgroup_remove_empty(int base_fd, bool (*is_live)(const void *arg, uint64_t id), const void *arg)
 {
-	char buf[DIR_BUF] __attribute__((aligned(8)));
 	_cleanup_close_ int fd = openat(base_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dents dents = { .len = 0 };
+	const struct dents_entry *d;
 	int left = 0;
-	long n;
+	uint64_t id;
 
-	while (fd >= 0 && (n = syscall(SYS_getdents64, fd, buf, sizeof(buf))) > 0)
-		for (long pos = 0; pos < n;) {
-			struct dirent64_raw *d = (struct dirent64_raw *)(buf + pos);
-
-			uint64_t id;
-
-			if (d->type == DT_DIR && strncmp(d->name, "command-", 8) == 0 && opt_parse_u64(d->name + 8, &id) == 0 &&
-			    !is_live(arg, id))
-				left += unlinkat(base_fd, d->name, AT_REMOVEDIR) < 0; /* something lives in it */
-			pos += d->reclen;
-		}
+	while (fd >= 0 && dents_next(&dents, fd, &d) > 0)
+		if (d->type == DT_DIR && strncmp(d->name, "command-", 8) == 0 && opt_parse_u64(d->name + 8, &id) == 0 &&
+		    !is_live(arg, id))
+			left += unlinkat(base_fd, d->name, AT_REMOVEDIR) < 0; /* something lives in it */
 	return left;
 }

@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The processes that /proc lists: see proc.h. Without opendir(): this runs when there is no memory left, and opendir() takes some.
- */
+/* The processes that /proc lists: see proc.h. */
 #include "guest/agent/proc.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "lib/dents.h"
 #include "lib/fd.h"
-
-struct dirent64_raw {
-	uint64_t ino;
-	int64_t off;
-	uint16_t reclen;
-	uint8_t type;
-	char name[];
-};
 
 /* "PID (NAME) STATE PPID ...", and NAME may contain anything. */
 static bool read_stat(int proc, const char *name, struct proc *ret)
@@ -45,17 +34,12 @@ static bool read_stat(int proc, const char *name, struct proc *ret)
 
 void proc_each(void (*fn)(const struct proc *p, void *arg), void *arg)
 {
-	char buf[4096] __attribute__((aligned(8)));
 	_cleanup_close_ int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dents dents = { .len = 0 };
+	const struct dents_entry *d;
 	struct proc p;
-	long n;
 
-	while (proc >= 0 && (n = syscall(SYS_getdents64, proc, buf, sizeof(buf))) > 0)
-		for (long pos = 0; pos < n;) {
-			struct dirent64_raw *d = (struct dirent64_raw *)(buf + pos);
-
-			if (d->name[0] >= '1' && d->name[0] <= '9' && read_stat(proc, d->name, &p))
-				fn(&p, arg);
-			pos += d->reclen;
-		}
+	while (proc >= 0 && dents_next(&dents, proc, &d) > 0)
+		if (d->name[0] >= '1' && d->name[0] <= '9' && read_stat(proc, d->name, &p))
+			fn(&p, arg);
 }

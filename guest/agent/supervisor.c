@@ -29,8 +29,6 @@
 
 enum { BUTTON_GRACE_MS = 3000, STOP_POLL_MS = 20, REAP_MS = 2000, OUT_OF_FDS_MS = 10 };
 
-struct supervisor;
-
 struct connection {
 	struct supervisor *s;
 	struct agent_slot *slot;

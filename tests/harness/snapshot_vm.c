@@ -239,3 +239,16 @@ size_t snapshot_vm_layers_of(const char *name)
 	snapshot_close(&s);
 	return n;
 }
+
+void snapshot_vm_change(const char *name, void (*fn)(struct snapshot_manifest *m))
+{
+	struct snapshot s;
+
+	assert_int_equal(snapshot_open(name, &s, NULL), 0);
+	fn(&s.m);
+	_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
+
+	assert_non_null(text);
+	assert_int_equal(vmdir_write_file(s.fd, SNAPSHOT_MANIFEST, text, strlen(text), NULL), 0);
+	snapshot_close(&s);
+}

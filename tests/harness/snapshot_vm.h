@@ -29,3 +29,5 @@ void snapshot_vm_serve(const struct snapshot_vm *v, enum behaviour how, unsigned
 int snapshot_vm_take(const char *to, bool diff, struct err *err);
 /* Layers of its only disk, each compared with what the manifest says of it. */
 size_t snapshot_vm_layers_of(const char *name);
+/* Writes the snapshot's manifest again, with that change. */
+void snapshot_vm_change(const char *name, void (*fn)(struct snapshot_manifest *m));

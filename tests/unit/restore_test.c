@@ -33,6 +33,7 @@
 #include "lib/util.h"
 #include "tests/harness/home.h"
 #include "tests/harness/remote_blob.h"
+#include "tests/harness/snapshot_vm.h"
 
 /* ---- the monitor ---- */
 
@@ -654,20 +655,6 @@ static void a_layer_that_was_changed_is_refused(void **s)
 	launch_end(&l, false, NULL);
 }
 
-/* Write the manifest of "one" again, with that change. */
-static void change(void (*fn)(struct snapshot_manifest *m))
-{
-	struct snapshot s;
-
-	assert_int_equal(snapshot_open("one", &s, NULL), 0);
-	fn(&s.m);
-	_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
-
-	assert_non_null(text);
-	assert_int_equal(vmdir_write_file(s.fd, SNAPSHOT_MANIFEST, text, strlen(text), NULL), 0);
-	snapshot_close(&s);
-}
-
 static void name_a_parent(struct snapshot_manifest *m)
 {
 	strcpy(m->parent_id, "ffffffffffffffffffffffffffffffff");
@@ -682,7 +669,7 @@ static void a_parent_that_is_not_there_is_named(void **s)
 
 	(void)s;
 	make_snapshot("one", 0, 0400);
-	change(name_a_parent);
+	snapshot_vm_change("one", name_a_parent);
 	assert_int_equal(restore_source_open("one", &src, &err), -ENOENT);
 	assert_non_null(strstr(err.text, "is a diff, and its parent (id ffffffffffffffffffffffffffffffff, then at mother)"));
 }
@@ -709,7 +696,7 @@ static void a_base_that_has_changed_is_named(void **s)
 	(void)s;
 	snprintf(base_path, sizeof(base_path), "%s/base", home.path);
 	make_snapshot("one", 0, 0400);
-	change(name_a_base);
+	snapshot_vm_change("one", name_a_base);
 	assert_int_equal(restore_source_open("one", &src, NULL), 0);
 	assert_int_equal(restore_source_check(&src, &err), 0);
 	assert_int_equal(utimensat(AT_FDCWD, base_path, times, 0), 0);

@@ -195,19 +195,6 @@ static void damage_of_the_parent_s_memory_is_found_by_verify(void **s)
 
 /* ---- another machine ---- */
 
-static void change(void (*fn)(struct snapshot_manifest *m))
-{
-	struct snapshot s;
-
-	assert_int_equal(snapshot_open("one", &s, NULL), 0);
-	fn(&s.m);
-	_cleanup_free_ char *text = snapshot_manifest_format(&s.m);
-
-	assert_non_null(text);
-	assert_int_equal(vmdir_write_file(s.fd, SNAPSHOT_MANIFEST, text, strlen(text), NULL), 0);
-	snapshot_close(&s);
-}
-
 static void other_model(struct snapshot_manifest *m)
 {
 	m->cpu.model += 1;
@@ -239,7 +226,7 @@ static void one_of_another_machine_says_so(void **s)
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct err err = ERR_INIT;
 
-		change(cases[i].fn);
+		snapshot_vm_change("one", cases[i].fn);
 		must_say(check("one", false, &err), &err, cases[i].text, cases[i].text);
 	}
 }
