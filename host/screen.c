@@ -12,8 +12,11 @@
 #include "lib/loop.h"
 #include "lib/util.h"
 
-/* CLICK_GAP: libinput takes a button that goes down again within 25 ms for a worn-out switch. */
-enum { CLICK_GAP_MS = 40, DRAG_STEPS = 16, DRAG_STEP_MS = 10, SCROLL_STEP_MS = 5, HI_RES = 120 };
+/*
+ * CLICK_GAP: libinput takes a button that goes down again within 25 ms for a worn-out switch.
+ * DRAG_STEP: more than a frame, since window managers (jwm) pass over motions that come within one, also the last.
+ */
+enum { CLICK_GAP_MS = 40, DRAG_STEPS = 16, DRAG_STEP_MS = 40, SCROLL_STEP_MS = 5, HI_RES = 120 };
 
 static const struct {
 	const char *name;
