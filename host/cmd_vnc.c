@@ -72,7 +72,7 @@ static const struct cmd_help help = {
 /* A secret is nobody else's to read. */
 static int open_secret(const char *path, struct err *err)
 {
-	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
@@ -108,50 +108,103 @@ static int read_password(const char *path, char out[VNC_PASSWORD_MAX], struct er
 
 /* ---- the certificate ---- */
 
-static int make_certificate(struct vnc_serve *s, char fingerprint[FINGERPRINT_MAX], struct err *err)
+/* A run of coffer-vnc with both files; out: what it says, without the end of its line. Its exit status or -errno. */
+static int ask_helper(const struct vnc_serve *s, const char *arg, int certificate, int key, char out[FINGERPRINT_MAX], struct err *err)
 {
-	_cleanup_close_ int certificate = memfd_create("coffer-vnc-cert", MFD_CLOEXEC);
-	_cleanup_close_ int key = memfd_create("coffer-vnc-key", MFD_CLOEXEC);
 	_cleanup_close_ int null = open("/dev/null", O_RDWR | O_CLOEXEC), from = -1, to = -1;
 	int pipe_fds[2], status;
 	ssize_t n;
 	pid_t pid;
 
-	if (certificate < 0 || key < 0 || null < 0 || pipe2(pipe_fds, O_CLOEXEC) < 0)
+	if (null < 0 || pipe2(pipe_fds, O_CLOEXEC) < 0)
 		return err_errno(err, -errno, "certificate");
 	from = pipe_fds[0];
 	to = pipe_fds[1];
 	/* Above what dup2 puts there. */
 	const int fds[5] = { null, to, STDERR_FILENO, fcntl(certificate, F_DUPFD_CLOEXEC, 10), fcntl(key, F_DUPFD_CLOEXEC, 10) };
 
-	pid = vnc_spawn(s->program, "--cert", fds, ARRAY_SIZE(fds), err);
+	pid = vnc_spawn(s->program, arg, fds, ARRAY_SIZE(fds), err);
 	fd_close(fds[3]);
 	fd_close(fds[4]);
 	if (pid < 0)
 		return pid;
 	fd_close(TAKE_FD(to));
-	n = fd_read_full(from, fingerprint, FINGERPRINT_MAX - 1);
+	n = fd_read_full(from, out, FINGERPRINT_MAX - 1);
+	out[MAX(n, 0)] = 0;
+	out[strcspn(out, "\n")] = 0;
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return err_errno(err, -errno, "wait for coffer-vnc");
-	if (n <= 0 || status != 0)
-		return err_set(err, -EIO, "coffer-vnc could not make a certificate");
-	fingerprint[n] = 0;
-	fingerprint[strcspn(fingerprint, "\n")] = 0;
-	s->certificate = TAKE_FD(certificate);
-	s->key = TAKE_FD(key);
-	return 0;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : err_set(err, -EIO, "coffer-vnc was ended by signal %d", WTERMSIG(status));
+}
+
+static int make_certificate(struct vnc_serve *s, char fingerprint[FINGERPRINT_MAX], struct err *err)
+{
+	int r = ask_helper(s, "--cert", s->certificate, s->key, fingerprint, err);
+
+	if (r < 0)
+		return r;
+	return r > 0 || !*fingerprint ? err_set(err, -EIO, "coffer-vnc could not make a certificate") : 0;
+}
+
+/* A copy, so what was looked at is what viewers meet, whatever becomes of the file. */
+static int copy_file(const char *option, const char *path, int from, int to, struct err *err)
+{
+	struct stat st;
+	char part[4096];
+	ssize_t n;
+	int r = 0;
+
+	if (fstat(from, &st) < 0)
+		return err_errno(err, -errno, "%s '%s'", option, path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, -EINVAL, "%s '%s': not a regular file", option, path);
+	if (st.st_size == 0 || st.st_size > VNC_PEM_MAX)
+		return err_set(err, -EINVAL, "%s '%s': %lld bytes: a PEM file of 1 to %d is expected", option, path, (long long)st.st_size, VNC_PEM_MAX);
+	while (r == 0 && (n = fd_read_full(from, part, sizeof(part))) != 0)
+		r = n < 0 ? (int)n : fd_write_full(to, part, (size_t)n);
+	explicit_bzero(part, sizeof(part));
+	return r < 0 ? err_errno(err, r, "%s '%s'", option, path) : 0;
+}
+
+static int check_certificate(const struct vnc_serve *s, const struct vnc_options *o, struct err *err)
+{
+	char reason[FINGERPRINT_MAX];
+	int r = ask_helper(s, "--check", s->certificate, s->key, reason, err);
+
+	switch (r) {
+	case VNC_CERT_BAD_CERTIFICATE:
+		return err_set(err, -EINVAL, "--cert '%s': not a certificate in PEM: %s", o->cert, reason);
+	case VNC_CERT_BAD_KEY:
+		return err_set(err, -EINVAL, "--key '%s': not a private key in PEM without a passphrase: %s", o->key, reason);
+	case VNC_CERT_NO_PAIR:
+		return err_set(err, -EINVAL, "--key '%s': not the key of the certificate '%s': %s", o->key, o->cert, reason);
+	default:
+		return r > 0 ? err_set(err, -EIO, "--cert '%s': coffer-vnc could not look at it: %s", o->cert, reason) : r;
+	}
 }
 
 static int open_certificate(struct vnc_serve *s, const struct vnc_options *o, char fingerprint[FINGERPRINT_MAX], struct err *err)
 {
+	_cleanup_close_ int certificate = -1, key = -1;
+	int r;
+
+	s->certificate = memfd_create("coffer-vnc-cert", MFD_CLOEXEC);
+	s->key = memfd_create("coffer-vnc-key", MFD_CLOEXEC);
+	if (s->certificate < 0 || s->key < 0)
+		return err_errno(err, -errno, "certificate");
 	if (!o->cert)
 		return make_certificate(s, fingerprint, err);
-	s->certificate = open(o->cert, O_RDONLY | O_CLOEXEC);
-	if (s->certificate < 0)
-		return err_errno(err, -errno, "%s", o->cert);
-	s->key = open_secret(o->key, err);
-	return s->key < 0 ? s->key : 0;
+	certificate = open(o->cert, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (certificate < 0)
+		return err_errno(err, -errno, "--cert '%s'", o->cert);
+	key = open_secret(o->key, err);
+	if (key < 0)
+		return err_prefix(err, "--key "), key;
+	r = copy_file("--cert", o->cert, certificate, s->certificate, err);
+	if (r == 0)
+		r = copy_file("--key", o->key, key, s->key, err);
+	return r < 0 ? r : check_certificate(s, o, err);
 }
 
 /* ---- the listening socket ---- */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making certificates: see cert.h. */
+/* Making and reading certificates: see cert.h. */
 #include "host/vnc/cert.h"
 
 #include <errno.h>
 #include <gnutls/crypto.h>
-#include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "lib/fd.h"
@@ -89,5 +90,84 @@ int cert_make(int certificate_fd, int key_fd, FILE *out, struct err *err)
 out:
 	gnutls_x509_privkey_deinit(key);
 	gnutls_x509_crt_deinit(crt);
+	return r;
+}
+
+static int read_file(int fd, gnutls_datum_t *ret)
+{
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (st.st_size <= 0 || st.st_size > VNC_PEM_MAX)
+		return -EFBIG;
+	ret->data = malloc((size_t)st.st_size + 1);
+	if (!ret->data)
+		return -ENOMEM;
+	n = fd_pread_full(fd, ret->data, (size_t)st.st_size, 0);
+	if (n < 0)
+		return (int)n;
+	ret->size = (unsigned)n;
+	ret->data[n] = 0;
+	return 0;
+}
+
+/* VNC_CERT_FINE, or GnuTLS' reason in *ret_reason. Each for itself first: what it says of the pair does not tell them apart. */
+static enum vnc_cert_fault load_pair(gnutls_certificate_credentials_t c, const gnutls_datum_t *certificate, const gnutls_datum_t *key, int *ret_reason)
+{
+	enum vnc_cert_fault fault = VNC_CERT_NO_PAIR;
+	gnutls_x509_privkey_t parsed = NULL;
+	gnutls_x509_crt_t *list = NULL;
+	unsigned n = 0;
+	int r = gnutls_x509_crt_list_import2(&list, &n, certificate, GNUTLS_X509_FMT_PEM, 0);
+
+	if (r < 0)
+		fault = VNC_CERT_BAD_CERTIFICATE;
+	for (unsigned i = 0; i < n; i++)
+		gnutls_x509_crt_deinit(list[i]);
+	gnutls_free(list);
+	if (r >= 0) {
+		r = gnutls_x509_privkey_init(&parsed);
+		if (r >= 0)
+			r = gnutls_x509_privkey_import2(parsed, key, GNUTLS_X509_FMT_PEM, NULL, 0);
+		if (r < 0)
+			fault = VNC_CERT_BAD_KEY;
+		gnutls_x509_privkey_deinit(parsed);
+	}
+	if (r >= 0)
+		r = gnutls_certificate_set_x509_key_mem(c, certificate, key, GNUTLS_X509_FMT_PEM);
+	*ret_reason = r;
+	return r >= 0 ? VNC_CERT_FINE : fault;
+}
+
+int cert_load(int certificate_fd, int key_fd, gnutls_certificate_credentials_t *ret, enum vnc_cert_fault *ret_fault, struct err *err)
+{
+	gnutls_datum_t certificate = { 0 }, key = { 0 };
+	gnutls_certificate_credentials_t c = NULL;
+	enum vnc_cert_fault fault = VNC_CERT_FINE;
+	int r = read_file(certificate_fd, &certificate), reason = 0;
+
+	if (r == 0)
+		r = read_file(key_fd, &key);
+	if (r == 0 && gnutls_certificate_allocate_credentials(&c) < 0)
+		r = -ENOMEM;
+	if (r < 0) {
+		err_errno(err, r, "certificate and key");
+	} else {
+		fault = load_pair(c, &certificate, &key, &reason);
+		if (fault != VNC_CERT_FINE)
+			r = err_set(err, -EINVAL, "%s", gnutls_strerror(reason));
+	}
+	if (key.data)
+		explicit_bzero(key.data, key.size);
+	free(certificate.data);
+	free(key.data);
+	if (ret_fault)
+		*ret_fault = fault;
+	if (r == 0)
+		*ret = TAKE_PTR(c);
+	if (c)
+		gnutls_certificate_free_credentials(c);
 	return r;
 }

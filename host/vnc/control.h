@@ -21,6 +21,7 @@ enum {
 	VNC_VIEWERS_MAX = 8,
 	VNC_CONNECTIONS_MAX = 32,       /* those that have not been let in included */
 	VNC_NAME_MAX = 64,
+	VNC_PEM_MAX = 256 * 1024,       /* bytes of a file of certificates, or of a key */
 };
 
 enum vnc_flag {
@@ -31,6 +32,9 @@ enum vnc_flag {
 	VNC_WEB = 1 << 4,
 	VNC_POSITIONS = 1 << 5, /* keys by their places (keys.h) */
 };
+
+/* Which of the two files is wrong: the exit status of coffer-vnc --check. */
+enum vnc_cert_fault { VNC_CERT_FINE = 0, VNC_CERT_BAD_CERTIFICATE = 3, VNC_CERT_BAD_KEY, VNC_CERT_NO_PAIR };
 
 struct vnc_header {
 	uint32_t op, n;

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/vnc/cert.h"
 #include "host/vnc/jail.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
@@ -26,7 +27,6 @@ enum {
 	TLS_HANDSHAKE = 0x16,   /* first byte of who speaks TLS at once */
 	WEB_FIRST_MS = 2000,    /* a browser speaks first; a viewer waits for the server */
 	WRONG_DELAY_MS = 1500,
-	PEM_MAX = 256 * 1024,
 };
 
 static bool has(const struct front *f, enum vnc_flag flag)
@@ -311,50 +311,6 @@ static void relay(struct transport *t, int stream)
 	}
 }
 
-static int read_file(int fd, gnutls_datum_t *ret)
-{
-	struct stat st;
-	ssize_t n;
-
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if (st.st_size <= 0 || st.st_size > PEM_MAX)
-		return -EFBIG;
-	ret->data = malloc((size_t)st.st_size + 1);
-	if (!ret->data)
-		return -ENOMEM;
-	n = fd_pread_full(fd, ret->data, (size_t)st.st_size, 0);
-	if (n < 0)
-		return (int)n;
-	ret->size = (unsigned)n;
-	ret->data[n] = 0;
-	return 0;
-}
-
-static int load_credentials(struct front *f, struct err *err)
-{
-	gnutls_datum_t certificate = { 0 }, key = { 0 };
-	int r;
-
-	r = read_file(f->fds->certificate, &certificate);
-	if (r == 0)
-		r = read_file(f->fds->key, &key);
-	if (r < 0) {
-		err_errno(err, r, "certificate or key");
-	} else {
-		r = gnutls_certificate_allocate_credentials(&f->credentials);
-		if (r == 0)
-			r = gnutls_certificate_set_x509_key_mem(f->credentials, &certificate, &key, GNUTLS_X509_FMT_PEM);
-		if (r < 0)
-			r = err_set(err, -EINVAL, "certificate and key: %s", gnutls_strerror(r));
-	}
-	if (key.data)
-		explicit_bzero(key.data, key.size);
-	free(certificate.data);
-	free(key.data);
-	return r;
-}
-
 static int map_pages(struct front *f, struct err *err)
 {
 	struct stat st;
@@ -389,7 +345,7 @@ int front_run(const struct vnc_start *start, const struct front_fds *fds, struct
 	f->wrong_delay_ms = WRONG_DELAY_MS;
 	f->until = loop_now_ns() + (uint64_t)FRONT_HANDSHAKE_MS * 1000000;
 	if (has(f, VNC_TLS))
-		r = load_credentials(f, err);
+		r = cert_load(fds->certificate, fds->key, &f->credentials, NULL, err);
 	if (r == 0 && has(f, VNC_WEB))
 		r = map_pages(f, err);
 	if (r == 0)

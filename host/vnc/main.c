@@ -4,6 +4,7 @@
  *
  *   coffer-vnc          serves the connection that it is given
  *   coffer-vnc --cert   a new self-signed certificate and its key, PEM, on descriptors 3 and 4, its fingerprint on stdout
+ *   coffer-vnc --check  are descriptors 3 and 4 a certificate and its key? The exit status is enum vnc_cert_fault, the reason on stdout
  *
  * Two processes: the front (front.h), which meets whoever connects, and the viewer's (viewer.h), which has the display. Both are in the
  * jail (jail.h) before they read a byte of the connection.
@@ -26,7 +27,7 @@
 
 enum { FDS_MAX = 4 };
 
-static const char usage[] = "Usage: coffer-vnc [--cert]\n\n"
+static const char usage[] = "Usage: coffer-vnc [--cert | --check]\n\n"
 			    "Serves one VNC connection for 'coffer vnc', which starts it and says on stdin what\n"
 			    "to do; see docs/display.md.\n";
 
@@ -93,6 +94,19 @@ static int serve(struct err *err)
 	return run_viewer(&start, &fds, pair[0], err);
 }
 
+static int check(void)
+{
+	gnutls_certificate_credentials_t credentials = NULL;
+	struct err err = ERR_INIT;
+	enum vnc_cert_fault fault;
+	int r = cert_load(3, 4, &credentials, &fault, &err);
+
+	if (r < 0)
+		return printf("%s\n", err.text) < 0 || fault == VNC_CERT_FINE ? 1 : (int)fault;
+	gnutls_certificate_free_credentials(credentials);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const struct log log = { .fd = STDERR_FILENO, .level = LOG_INFO, .prefix = "coffer-vnc" };
@@ -102,6 +116,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && strcmp(argv[1], "--help") == 0)
 		return fputs(usage, stdout) == EOF;
+	if (argc == 2 && strcmp(argv[1], "--check") == 0)
+		return check();
 	if (argc > 2 || (argc == 2 && strcmp(argv[1], "--cert") != 0)) {
 		fputs(usage, stderr);
 		return 2;
