@@ -4,7 +4,9 @@
  *
  * How it works: a scanout of a 2D resource shows the resource's own pixels, so a flush only says what has changed. A blob's pixels
  * are in guest memory, which nobody else may read: the scanout has a picture of its own in the display's memory (the
- * shadow), filled when the blob is put there and by each flush of it. Flipping between blobs of one size keeps the shadow.
+ * shadow), filled when the blob is put there and by each flush of it. Flipping between blobs of one size keeps the shadow. So does
+ * flipping between resources of 3D, which is no frame: that comes with the flush. A program whose flushes fail, as after a restore, makes
+ * none, so its picture stands still and nobody encodes it again and again.
  *
  * Threads: commands in main, a reset on a vCPU's thread, all under the device lock.
  * Trust: rectangles, ids, strides and offsets are the guest's; a shadow's size is bounded by the display's memory.
@@ -172,6 +174,15 @@ static bool shadow_resize(struct virtio_gpu *g, uint32_t scanout, uint64_t size)
 	return false;
 }
 
+/* From one resource of 3D to one like it: viewers look at the shadow, into which only the flush that follows draws. */
+static bool keeps_picture(const struct virtio_gpu *g, const struct virtio_gpu_scanout_state *s, const struct gpu_resource *r,
+			  const struct display_rect *rect)
+{
+	const struct gpu_resource *old = s->resource ? gpu_find(g, s->resource) : NULL;
+
+	return r->three_d.is && old && old->three_d.is && old->st.format == r->st.format && s->width == rect->width && s->height == rect->height;
+}
+
 enum gpu_type gpu_set_scanout(struct gpu_call *c)
 {
 	struct virtio_gpu *g = c->gpu;
@@ -194,13 +205,19 @@ enum gpu_type gpu_set_scanout(struct gpu_call *c)
 	if (r->three_d.is) {
 		uint64_t bytes = (uint64_t)rect.width * rect.height * GPU_PIXEL;
 
-		const struct virtio_gpu_scanout_state *s = &g->state.scanout[scanout];
+		struct virtio_gpu_scanout_state *s = &g->state.scanout[scanout];
 		struct display_rect now = shown(s);
 
 		/* Of a lost one there is no other picture than the one that is shown. */
 		if (!gpu_format_is_known(r->st.format) || r->three_d.going ||
 		    (r->st.lost && (s->resource != id || memcmp(&rect, &now, sizeof(rect)) != 0)))
 			return VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID;
+		if (keeps_picture(g, s, r, &rect)) {
+			s->resource = id;
+			s->x = rect.x;
+			s->y = rect.y;
+			return VIRTIO_GPU_RESP_OK_NODATA;
+		}
 		if (!shadow_resize(g, scanout, bytes))
 			return VIRTIO_GPU_RESP_ERR_OUT_OF_MEMORY;
 	}

@@ -121,6 +121,13 @@ static uint32_t show(struct gpu_test *t, uint32_t scanout, uint32_t id, struct g
 	return ASK(t, c);
 }
 
+static uint32_t flush(struct gpu_test *t, uint32_t id)
+{
+	struct gpu_flush c = { .h = header(VIRTIO_GPU_CMD_RESOURCE_FLUSH), .r = gpu_r(0, 0, SIDE, SIDE), .resource_id = le32_make(id) };
+
+	return ASK(t, c);
+}
+
 /* What the renderer would have drawn there. */
 static void paint(struct gpu_test *t, uint32_t scanout, uint8_t *copy, uint64_t seed)
 {
@@ -239,6 +246,51 @@ static void what_is_2d_goes_on(void **ctx)
 	assert_int_equal(display_memory_used(f->b.m.vm.display) < display_memory_used(f->a.m.vm.display), true);
 }
 
+static uint64_t frame_of(struct gpu_test *t)
+{
+	return display_frame(t->m.vm.display);
+}
+
+/* A program that does not know of its loss puts the same on the screen as fast as it can. */
+static void what_is_lost_makes_no_frames(void **ctx)
+{
+	struct fixture *f = *ctx;
+	uint64_t before;
+
+	scene(&f->a);
+	assert_int_equal(create_3d(&f->a, RES + 10, 2, DISPLAY_B8G8R8X8, SIDE, SIDE), OK);
+	move_ok(f);
+	before = frame_of(&f->b);
+	assert_int_equal(show(&f->b, 0, RES, gpu_r(3, 5, W, H)), OK);
+	assert_int_equal(show(&f->b, 0, RES + 10, gpu_r(3, 5, W, H)), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	assert_int_equal(flush(&f->b, RES), VIRTIO_GPU_RESP_ERR_INVALID_RESOURCE_ID);
+	assert_int_equal(frame_of(&f->b), before);
+}
+
+static void a_flip_is_a_frame_with_its_flush(void **ctx)
+{
+	struct fixture *f = *ctx;
+	uint64_t before;
+
+	scene(&f->a);
+	assert_int_equal(create_3d(&f->a, RES + 10, 2, DISPLAY_B8G8R8X8, SIDE, SIDE), OK);
+	assert_int_equal(create_3d(&f->a, RES + 11, 2, DISPLAY_R8G8B8A8, SIDE, SIDE), OK);
+	before = frame_of(&f->a);
+	assert_int_equal(show(&f->a, 0, RES + 10, gpu_r(4, 5, W, H)), OK);
+	assert_int_equal(frame_of(&f->a), before);
+	assert_int_equal(flush(&f->a, RES), OK); /* no longer on scanout 0, still on 1 */
+	assert_int_equal(frame_of(&f->a), before + 1);
+	assert_int_equal(flush(&f->a, RES + 10), OK);
+	assert_int_equal(frame_of(&f->a), before + 2);
+	/* Other colours or another size are another picture. */
+	assert_int_equal(show(&f->a, 0, RES + 11, gpu_r(4, 5, W, H)), OK);
+	assert_int_equal(gpu_surface(&f->a, 0)->format, DISPLAY_R8G8B8A8);
+	assert_int_equal(frame_of(&f->a), before + 3);
+	assert_int_equal(show(&f->a, 0, RES + 11, gpu_r(4, 5, W, H + 1)), OK);
+	assert_int_equal(gpu_surface(&f->a, 0)->height, H + 1);
+	assert_int_equal(frame_of(&f->a), before + 4);
+}
+
 static void a_reset_forgets_what_is_lost(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -270,6 +322,8 @@ int main(void)
 		T(pictures_of_parts_stay),
 		T(a_lost_context_can_be_destroyed_and_nothing_else),
 		T(what_is_2d_goes_on),
+		T(what_is_lost_makes_no_frames),
+		T(a_flip_is_a_frame_with_its_flush),
 		T(a_reset_forgets_what_is_lost),
 		T(a_display_without_3d_refuses_it),
 	};
