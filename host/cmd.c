@@ -22,8 +22,15 @@ static const bool *help_flag(const struct opt *table, const void *options)
 
 int cmd_parse(const struct cmd_help *help, void *dst, int argc, char **argv, bool stop_at_operand, int *ret_status)
 {
+	struct opt_line line = { .stop_at_operand = stop_at_operand };
+
+	return cmd_parse_line(help, dst, argc, argv, &line, ret_status);
+}
+
+int cmd_parse_line(const struct cmd_help *help, void *dst, int argc, char **argv, struct opt_line *line, int *ret_status)
+{
 	struct err err = ERR_INIT;
-	int first = opt_parse_args(help->options, dst, argc, argv, stop_at_operand, &err);
+	int first = opt_parse_line(help->options, dst, argc, argv, line, &err);
 	const bool *wanted = help_flag(help->options, dst);
 
 	if (wanted && *wanted) {

@@ -54,6 +54,7 @@ struct cmd_help {
 /* Parse argv[1..] by help->options (see opt_parse_args). Returns the index of the first operand, or -1 when the
  * command is over: *ret_status is then 0 (help was printed) or CMD_EXIT_FAILED (a line was printed). */
 int cmd_parse(const struct cmd_help *help, void *dst, int argc, char **argv, bool stop_at_operand, int *ret_status);
+int cmd_parse_line(const struct cmd_help *help, void *dst, int argc, char **argv, struct opt_line *line, int *ret_status);
 
 /* `coffer COMMAND help [WORD]` as `coffer help COMMAND [WORD]`; argv[0] is "help". In main.c. */
 int cmd_help_words(const char *command, int argc, char **argv);

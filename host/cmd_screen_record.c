@@ -17,11 +17,13 @@
 
 #include "host/cmd.h"
 #include "host/cmd_screen.h"
+#include "host/json_get.h"
 #include "host/paths.h"
 #include "host/record/record.h"
 #include "host/signals.h"
 #include "host/sock.h"
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
 enum { POLL_MS = 100 };
@@ -42,9 +44,9 @@ static int start(const char *program, char *const argv[], int display, int out)
 	/* Out of the way first: either may be where the other has to go. */
 	int copy[2] = { fcntl(display, F_DUPFD, RECORD_OUT_FD + 1), fcntl(out, F_DUPFD, RECORD_OUT_FD + 1) };
 
+	/* Signals stay blocked until it looks at them itself, and those that we were told to ignore are none of its business either. */
 	if (copy[0] < 0 || copy[1] < 0 || dup2(copy[0], RECORD_DISPLAY_FD) < 0 || dup2(copy[1], RECORD_OUT_FD) < 0)
 		_exit(CMD_EXIT_FAILED);
-	signals_reset();
 	execv(program, argv);
 	_exit(CMD_EXIT_FAILED);
 }
@@ -76,14 +78,27 @@ static int wait_for(pid_t pid, int signal_fd, struct vm_handle *vm, const struct
 	if (r < 0)
 		return cmd_failf("screen: wait for coffer-record: %s", strerror(errno));
 	if (WIFSIGNALED(status))
-		return cmd_failf("screen: coffer-record was ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+		return cmd_failf("screen: coffer-record was ended by signal %d (%s): '%.200s' may lack its end", WTERMSIG(status),
+				 strsignal(WTERMSIG(status)), o->output);
 	if (WEXITSTATUS(status) == RECORD_GONE)
 		return display_gone(vm, o);
 	return WEXITSTATUS(status) == 0 ? 0 : CMD_EXIT_FAILED; /* it said why */
 }
 
-int cmd_screen_record(struct vm_handle *vm, const struct screen_options *o)
+static int print_result(struct screen_call *c, uint64_t ms, int status)
 {
+	if (status != 0 || !c->o->json)
+		return status;
+	json_object_set_new(c->result, "file", json_text(c->o->output));
+	json_object_set_new(c->result, "ms", json_integer((json_int_t)ms));
+	return cmd_print_json(json_incref(c->result), 0);
+}
+
+int cmd_screen_record(struct screen_call *c)
+{
+	const struct screen_options *o = c->o;
+	struct vm_handle *vm = c->vm;
+	const uint64_t begin = loop_now_ns();
 	char program[PATH_MAX], number[3][24];
 	const char *format = format_of(o->output);
 	_cleanup_close_ int display = -1, out = -1;
@@ -119,5 +134,5 @@ int cmd_screen_record(struct vm_handle *vm, const struct screen_options *o)
 	pid = start(program, argv, display, out);
 	r = pid < 0 ? cmd_failf("screen: run %s: %s", program, strerror(-pid)) : wait_for(pid, signal_fd, vm, o);
 	signals_close(signal_fd, &old);
-	return r;
+	return print_result(c, (loop_now_ns() - begin) / 1000000, r);
 }

@@ -145,7 +145,7 @@ int screen_chord_parse(const char *text, struct screen_chord *ret, struct err *e
 	struct screen_chord c = { .n = 0 };
 
 	if (!*text)
-		return err_set(err, -EINVAL, "a key without a name");
+		return err_set(err, -EINVAL, "'' is no key: use names as xdotool does, such as Return, F5, Page_Down, ctrl+shift+t");
 	for (const char *s = text;;) {
 		/* From the second character on, so that '+' can be a key's name. */
 		const char *end = *s ? strchr(s + 1, '+') : NULL;

@@ -179,14 +179,16 @@ int picture_parse_scale(const char *text, uint32_t width, uint32_t height, uint3
 
 	if (parse_size(text, &w, &h)) {
 		if (w < 1 || h < 1 || w > PICTURE_SIZE_MAX || h > PICTURE_SIZE_MAX)
-			return err_set(err, -EINVAL, "a picture of %ux%u: each side has 1 to %d pixels", w, h, PICTURE_SIZE_MAX);
+			return err_set(err, -EINVAL, "scale '%.100s': each side has 1 to %d pixels", text, PICTURE_SIZE_MAX);
 		*ret_width = w;
 		*ret_height = h;
 		return 0;
 	}
 	f = strtod(text, &end);
-	if (end == text || *end || !isfinite(f) || f <= 0)
+	if (end == text || *end || !isfinite(f))
 		return err_set(err, -EINVAL, "scale '%.100s' is neither WIDTHxHEIGHT nor a factor such as 0.5", text);
+	if (f <= 0)
+		return err_set(err, -EINVAL, "scale '%.100s': a factor is larger than 0, such as 0.5", text);
 	if (f * MAX(width, height) > PICTURE_SIZE_MAX)
 		return err_set(err, -EINVAL, "scale '%.100s' makes it larger than %d pixels a side", text, PICTURE_SIZE_MAX);
 	*ret_width = MAX((uint32_t)(f * width + 0.5), 1u);

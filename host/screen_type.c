@@ -133,15 +133,46 @@ static int type_part(struct screen *s, const char *text, size_t n, struct err *e
 	return r;
 }
 
-static int paste_part(struct screen *s, const char *text, size_t n, struct err *err)
+static int set_clipboard(struct screen *s, const struct screen_part *p, struct err *err)
 {
-	int r = s->clipboard_set(s->clipboard_arg, text, n, err);
+	uint32_t c = 0;
+	int r = s->clipboard_set(s->clipboard_arg, p->text, p->n, err);
+
+	if (r >= 0)
+		return 0;
+	screen_utf8_next(p->text, p->n, &c);
+	err_prefix(err, "no key of the layout makes U+%04X, and it cannot be pasted: ", c);
+	return r;
+}
+
+static int paste_part(struct screen *s, const struct screen_part *p, struct err *err)
+{
+	int r = set_clipboard(s, p, err);
 
 	if (r == 0)
 		r = tap(s, &s->paste, err);
 	if (r == 0)
 		r = screen_settle(s, false, err);
 	return r < 0 ? r : screen_nap(s, PASTE_MS, err);
+}
+
+/*
+ * A guest that has no clipboard shall not find half of the text typed: what is pasted first is put there before anything is typed. It is
+ * put there again in its turn, since what was typed meanwhile may have copied something.
+ */
+static int check_clipboard(struct screen *s, const char *text, size_t n, struct err *err)
+{
+	struct screen_part p = { .n = 0 };
+
+	for (size_t at = 0; at < n; at += p.n) {
+		int r = screen_part_next(text + at, n - at, &p);
+
+		if (r < 0)
+			return err_errno(err, r, "the text");
+		if (p.paste)
+			return at ? set_clipboard(s, &p, err) : 0;
+	}
+	return 0;
 }
 
 /* Before anything is typed: is all of it possible? */
@@ -169,13 +200,15 @@ int screen_type(struct screen *s, const char *text, size_t n, struct err *err)
 {
 	int r = check_text(s, text, n, err);
 
+	if (r == 0)
+		r = check_clipboard(s, text, n, err);
 	while (r == 0 && n) {
 		struct screen_part p;
 
 		r = screen_part_next(text, n, &p);
 		if (r < 0)
 			return err_errno(err, r, "the text");
-		r = p.paste ? paste_part(s, p.text, p.n, err) : type_part(s, p.text, p.n, err);
+		r = p.paste ? paste_part(s, &p, err) : type_part(s, p.text, p.n, err);
 		text += p.n;
 		n -= p.n;
 	}

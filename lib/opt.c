@@ -215,7 +215,13 @@ static const char *next_value(int argc, char **argv, int *i, const char *attache
 	return *i + 1 < argc ? argv[++*i] : NULL;
 }
 
-static int parse_long(const struct opt *table, void *dst, int argc, char **argv, int *i, struct err *err)
+static void note_given(struct opt_line *line, const struct opt *table, const struct opt *o)
+{
+	if (o - table < 64)
+		line->given |= 1ull << (o - table);
+}
+
+static int parse_long(const struct opt *table, void *dst, int argc, char **argv, int *i, struct opt_line *line, struct err *err)
 {
 	const char *name = argv[*i] + 2;
 	const char *eq = strchr(name, '=');
@@ -226,6 +232,7 @@ static int parse_long(const struct opt *table, void *dst, int argc, char **argv,
 	snprintf(show, sizeof(show), "--%.*s", (int)MIN(len, (size_t)48), name);
 	if (!o)
 		return err_set(err, -EINVAL, "unknown option '%s': see --help", show);
+	note_given(line, table, o);
 	if (o->type == OPT_TYPE_BOOL)
 		return set_value(o, dst, show, eq ? eq + 1 : "on", false, err);
 	const char *value = next_value(argc, argv, i, eq ? eq + 1 : NULL);
@@ -236,7 +243,7 @@ static int parse_long(const struct opt *table, void *dst, int argc, char **argv,
 }
 
 /* "-it", "-n4", "-n 4" */
-static int parse_letters(const struct opt *table, void *dst, int argc, char **argv, int *i, struct err *err)
+static int parse_letters(const struct opt *table, void *dst, int argc, char **argv, int *i, struct opt_line *line, struct err *err)
 {
 	for (const char *p = argv[*i] + 1; *p; p++) {
 		char show[4] = { '-', *p, 0 };
@@ -246,6 +253,7 @@ static int parse_letters(const struct opt *table, void *dst, int argc, char **ar
 			return err_set(err, -EINVAL, "'%.60s' begins like an option and is none: what may be negative is told by an option (see --help)", argv[*i]);
 		if (!o)
 			return err_set(err, -EINVAL, "unknown option '%s': see --help", show);
+		note_given(line, table, o);
 		if (o->type == OPT_TYPE_BOOL) {
 			*((bool *)((char *)dst + o->offset)) = true;
 			continue;
@@ -261,8 +269,16 @@ static int parse_letters(const struct opt *table, void *dst, int argc, char **ar
 
 int opt_parse_args(const struct opt *table, void *dst, int argc, char **argv, bool stop_at_operand, struct err *err)
 {
+	struct opt_line line = { .stop_at_operand = stop_at_operand };
+
+	return opt_parse_line(table, dst, argc, argv, &line, err);
+}
+
+int opt_parse_line(const struct opt *table, void *dst, int argc, char **argv, struct opt_line *line, struct err *err)
+{
 	int operands = 0; /* found so far, kept in argv[1 .. operands] */
 
+	line->given = 0;
 	for (int i = 1; i < argc; i++) {
 		char *a = argv[i];
 		int r;
@@ -272,16 +288,16 @@ int opt_parse_args(const struct opt *table, void *dst, int argc, char **argv, bo
 			memmove(&argv[i + 1 - operands], &argv[1], sizeof(*argv) * (size_t)operands);
 			return i + 1 - operands;
 		}
-		if (a[0] != '-' || !a[1]) {
-			if (stop_at_operand)
+		if (a[0] != '-' || !a[1] || (line->numbers && isdigit((unsigned char)a[1]) && !find_letter(table, a[1]))) {
+			if (line->stop_at_operand)
 				return i;
 			argv[++operands] = a;
 			continue;
 		}
 		if (a[1] == '-')
-			r = parse_long(table, dst, argc, argv, &i, err);
+			r = parse_long(table, dst, argc, argv, &i, line, err);
 		else
-			r = parse_letters(table, dst, argc, argv, &i, err);
+			r = parse_letters(table, dst, argc, argv, &i, line, err);
 		if (r < 0)
 			return r;
 	}

@@ -62,6 +62,14 @@ struct opt {
  * -EINVAL with a text that names the option, the value and the accepted form. */
 int opt_parse_args(const struct opt *table, void *dst, int argc, char **argv, bool stop_at_operand, struct err *err);
 
+/* The same, with more to say. */
+struct opt_line {
+	bool stop_at_operand;
+	bool numbers;   /* "-5" and "-1,5" are operands, not mistaken options */
+	uint64_t given; /* bit i: table[i] was there, whatever its value; of the first 64 */
+};
+int opt_parse_line(const struct opt *table, void *dst, int argc, char **argv, struct opt_line *line, struct err *err);
+
 /* Parse "a=b,c,d=e" (a literal comma in a value is written ",,"). 0 or -EINVAL / -ENOMEM. */
 int opt_parse_list(const struct opt *table, void *dst, const char *text, struct err *err);
 void opt_free(const struct opt *table, void *dst); /* strings made by opt_parse_list */

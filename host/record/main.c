@@ -136,6 +136,15 @@ static int run(struct film *f, bool gif, bool lossless, struct err *err)
 	return r;
 }
 
+/* One that whoever started us ignores (nohup, a shell's job in the background) does not end the film. */
+static void add_unless_ignored(sigset_t *set, int signal)
+{
+	struct sigaction now;
+
+	if (sigaction(signal, NULL, &now) < 0 || now.sa_handler != SIG_IGN)
+		sigaddset(set, signal);
+}
+
 int main(int argc, char **argv)
 {
 	struct film f = { .client.fd = -1 };
@@ -149,9 +158,9 @@ int main(int argc, char **argv)
 	prctl(PR_SET_PDEATHSIG, SIGTERM); /* the film ends with whoever wanted it */
 	close_range(RECORD_OUT_FD + 1, ~0u, 0);
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
+	add_unless_ignored(&set, SIGINT);
+	add_unless_ignored(&set, SIGHUP);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	f.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	f.length_ms = strtoull(argv[2], NULL, 10);

@@ -104,6 +104,36 @@ static void refuse(const char *a, const char *b, const char *text)
 	assert_string_equal(err.text, text);
 }
 
+static void what_was_given_is_told_whatever_its_value(void **state)
+{
+	struct conf c = { 0 };
+	struct err err = ERR_INIT;
+	struct opt_line line = { .stop_at_operand = false };
+	ARGS("a", "--timeout", "0", "-tn4", "b", "--interactive=off");
+
+	(void)state;
+	assert_int_equal(opt_parse_line(table, &c, argc, argv, &line, &err), argc - 2);
+	assert_int_equal(line.given, 1u << 1 | 1u << 2 | 1u << 3 | 1u << 6);
+}
+
+static void negative_numbers_are_operands_where_they_are_wanted(void **state)
+{
+	struct conf c = { 0 };
+	struct err err = ERR_INIT;
+	struct opt_line line = { .numbers = true };
+	ARGS("a", "-5", "-t", "-1,5");
+
+	(void)state;
+	assert_int_equal(opt_parse_line(table, &c, argc, argv, &line, &err), argc - 3);
+	assert_string_equal(argv[argc - 2], "-5");
+	assert_string_equal(argv[argc - 1], "-1,5");
+	assert_int_equal(line.given, 1u << 1);
+	char *again[] = { (char *)"prog", (char *)"-5", NULL };
+
+	assert_int_equal(opt_parse_args(table, &c, 2, again, false, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "'-5' begins like an option"));
+}
+
 static void bad_options_are_named_with_value_and_form(void **s)
 {
 	(void)s;
@@ -204,6 +234,8 @@ int main(void)
 		cmocka_unit_test(first_operand_stops_when_asked),
 		cmocka_unit_test(operands_mixed_with_options_keep_their_order),
 		cmocka_unit_test(operands_without_separator_end_last),
+		cmocka_unit_test(what_was_given_is_told_whatever_its_value),
+		cmocka_unit_test(negative_numbers_are_operands_where_they_are_wanted),
 		cmocka_unit_test(bad_options_are_named_with_value_and_form),
 		cmocka_unit_test(list_form_fills_the_same_struct),
 		cmocka_unit_test(list_form_refuses_unknown_and_empty_keys),

@@ -80,7 +80,7 @@ static void a_plus_can_be_a_key(void **ctx)
 static void unknown_keys_are_named(void **ctx)
 {
 	(void)ctx;
-	expect_no_chord("", "without a name");
+	expect_no_chord("", "'' is no key");
 	expect_no_chord("ctrl+foo", "'foo' is no key");
 	expect_no_chord("ctrl+", "'' is no key");
 	expect_no_chord("\xc3\xa4", "is no key");

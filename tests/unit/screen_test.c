@@ -268,10 +268,29 @@ static void text_is_typed_and_what_is_left_is_pasted(void **ctx)
 	EXPECT(f, "input 0 1 30 1", "end 0", "input 0 1 30 0", "end 0", "input 0 1 42 1", "input 0 1 48 1", "end 0", "input 0 1 48 0",
 	       "input 0 1 42 0", "end 0", "input 0 1 29 1", "end 0", "input 0 1 47 1", "end 0", "input 0 1 47 0", "end 0",
 	       "input 0 1 29 0", "end 0", "input 0 1 28 1", "end 0", "input 0 1 28 0", "end 0");
-	assert_string_equal(f->pasted, "[\xc3\xa4]");
+	assert_string_equal(f->pasted, "[\xc3\xa4][\xc3\xa4]"); /* the first time to see whether there is a clipboard */
 	f->s.clipboard_set = NULL;
 	refused(f, screen_type(&f->s, text, strlen(text), &f->err), -EINVAL, "U+00E4");
 	refused(f, screen_type(&f->s, "\xff", 1, &f->err), -EINVAL, "not UTF-8");
+}
+
+static int no_clipboard(void *arg, const char *text, size_t n, struct err *err)
+{
+	(void)arg;
+	(void)text;
+	(void)n;
+	return err_set(err, -EIO, "no session");
+}
+
+static void nothing_is_typed_of_a_text_that_cannot_be_pasted(void **ctx)
+{
+	struct fixture *f = *ctx;
+	static const char text[] = "ab\n\xc3\xa4";
+
+	f->s.clipboard_set = no_clipboard;
+	refused(f, screen_type(&f->s, text, strlen(text), &f->err), -EIO, "no key of the layout makes U+00E4, and it cannot be pasted: no session");
+	ok(f, screen_type(&f->s, "c", 1, &f->err)); /* needs none */
+	EXPECT(f, "input 0 1 46 1", "end 0", "input 0 1 46 0", "end 0");
 }
 
 static void caps_lock_does_not_turn_the_text(void **ctx)
@@ -420,6 +439,7 @@ int main(void)
 		TEST(the_wheel_has_both_resolutions),
 		TEST(a_chord_is_let_go_of_in_reverse),
 		TEST(text_is_typed_and_what_is_left_is_pasted),
+		TEST(nothing_is_typed_of_a_text_that_cannot_be_pasted),
 		TEST(caps_lock_does_not_turn_the_text),
 		TEST(an_interrupted_hold_lets_go),
 		TEST(a_shot_after_a_click_shows_what_it_did),
