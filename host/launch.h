@@ -76,6 +76,8 @@ struct launch {
 	size_t first_user_disk;  /* number of the first among the monitor's disks */
 	int signal;              /* the one that interrupted launch_start or launch_wait */
 	int signal_fd;           /* for long waits in launch_start; -1 */
+	uint8_t identity[80];    /* 64 bytes of entropy and 16 of a machine id, the same however often the guest is told */
+	bool has_identity;
 	uint64_t start_ns, spawned_ns, ready_ns, configured_ns;
 };
 

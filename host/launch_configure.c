@@ -23,7 +23,7 @@
 #include "lib/fd.h"
 #include "lib/loop.h"
 
-enum { CLOCK_LATE_NS = 5000000, CLOCK_AGAIN = 3, COUNTER_MS = 1000 };
+enum { CLOCK_LATE_NS = 5000000, CLOCK_AGAIN = 3, COUNTER_MS = 3000 };
 
 static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
 {
@@ -36,15 +36,15 @@ static void put_hex(FILE *f, const char *key, const uint8_t *p, size_t n)
 /* What a request tells the guest. */
 enum told { TELL_CLOCK, TELL_IDENTITY, TELL_ENV }; /* each with what is before it */
 
-static void put_identity(FILE *f, const struct launch *l, const uint8_t random[80])
+static void put_identity(FILE *f, const struct launch *l)
 {
 	char host[VMDIR_ID_MAX + 1];
 
 	vmargs_hostname(l->dir.id, host, sizeof(host));
 	fprintf(f, ",\"hostname\":\"%s\"", host);
-	put_hex(f, "entropy", random, 64);
+	put_hex(f, "entropy", l->identity, 64);
 	if (l->image_fd >= 0 || l->has_root) /* the initramfs has no /etc */
-		put_hex(f, "machine_id", random + 64, 16);
+		put_hex(f, "machine_id", l->identity + 64, 16);
 }
 
 static void put_env(FILE *f, const struct launch *l)
@@ -99,16 +99,15 @@ static void put_clock(FILE *f, const struct telling *t)
 
 static char *make_request(const struct telling *t, enum told what, size_t *ret_len)
 {
-	uint8_t random[80];
 	char *text = NULL;
-	FILE *f = getrandom(random, sizeof(random), 0) == sizeof(random) ? open_memstream(&text, ret_len) : NULL;
+	FILE *f = open_memstream(&text, ret_len);
 
 	if (!f)
 		return NULL;
 	fputs("{\"op\":\"configure\",", f);
 	put_clock(f, t);
 	if (what >= TELL_IDENTITY)
-		put_identity(f, t->l, random);
+		put_identity(f, t->l);
 	if (what >= TELL_ENV)
 		put_env(f, t->l);
 	fputs("}", f);
@@ -162,6 +161,9 @@ int launch_configure(struct launch *l, bool env, int signal_fd, uint64_t deadlin
 	bool late;
 	int r;
 
+	if (!l->has_identity && getrandom(l->identity, sizeof(l->identity), 0) != sizeof(l->identity))
+		return err_errno(err, -errno, "random bytes for the guest");
+	l->has_identity = true;
 	ask_counter(&t);
 	r = tell_somehow(&t, what, err);
 	if (r == -EOPNOTSUPP && t.with_counter) {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "guest/agent/channel.h"
+#include "guest/agent/clock.h"
 #include "guest/proto.h"
 
 enum {
@@ -52,6 +53,7 @@ struct agent_slot {
 struct agent_shared {
 	_Atomic uint64_t next_id;
 	_Atomic uint32_t freezer; /* 1 + the number of the slot that freezes the root, until all that is undone; 0: none */
+	struct clock_lock clock;
 	struct agent_slot slot[AGENT_CONNECTIONS_MAX];
 };
 

@@ -102,11 +102,40 @@ static int measure(const struct clock_ops *ops, const struct clock_word *w, int6
 	return closest <= CLOCK_APART_NS ? 0 : -EAGAIN;
 }
 
-int clock_set(const struct clock_ops *ops, const struct clock_word *w)
+static int set_locked(const struct clock_ops *ops, const struct clock_word *w)
 {
 	int64_t behind;
 
 	if (w->khz && measure(ops, w, &behind) == 0 && ops->add(ops->arg, behind) == 0)
 		return 1;
 	return ops->set(ops->arg, w->clock_ns);
+}
+
+int clock_set(struct clock_lock *l, const struct clock_ops *ops, const struct clock_word *w)
+{
+	int r = pthread_mutex_lock(&l->mutex);
+
+	if (r == EOWNERDEAD)
+		r = pthread_mutex_consistent(&l->mutex);
+	if (r)
+		return -r;
+	r = set_locked(ops, w);
+	pthread_mutex_unlock(&l->mutex);
+	return r;
+}
+
+int clock_lock_init(struct clock_lock *l)
+{
+	pthread_mutexattr_t a;
+	int r = pthread_mutexattr_init(&a);
+
+	if (r)
+		return -r;
+	r = pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
+	if (r == 0)
+		r = pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	if (r == 0)
+		r = pthread_mutex_init(&l->mutex, &a);
+	pthread_mutexattr_destroy(&a);
+	return -r;
 }

@@ -11,6 +11,7 @@
  * that does not scale it): a message that seems to come from the future or to be older than CLOCK_AGE_MAX_NS is not used.
  */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,6 +25,14 @@ struct clock_word {
 	uint64_t counter; /* then */
 	uint32_t khz;     /* of the counter; 0: the host does not know it */
 };
+
+/* Held by who reads the clock to correct it. Two who both find it behind would both add: a request that took the host too long is
+ * made again, and then two processes have it. Lies in memory that both share; the lock of a process that died is taken over. */
+struct clock_lock {
+	pthread_mutex_t mutex;
+};
+
+int clock_lock_init(struct clock_lock *l); /* 0 or -errno */
 
 /* What is set; the machine's own but in tests. */
 struct clock_ops {
@@ -40,4 +49,4 @@ extern const struct clock_ops clock_machine;
 int clock_word_time(const struct clock_word *w, uint64_t counter, int64_t *ret_ns);
 
 /* 1: the clock is right, 0: it was set to clock_ns, late by the way of the message; -errno. */
-int clock_set(const struct clock_ops *ops, const struct clock_word *w);
+int clock_set(struct clock_lock *l, const struct clock_ops *ops, const struct clock_word *w);

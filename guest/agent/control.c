@@ -204,7 +204,7 @@ int control_configure(struct handler *h)
 	if (h->agent->mode == AGENT_UNIX && (r->has_clock || r->nentropy || r->hostname || r->machine_id))
 		return err_set(&h->err, -EOPNOTSUPP, "configure: over a Unix socket only 'env' can be set; the machine is not ours");
 	if (r->has_clock)
-		rc = clock_set(&clock_machine, &word);
+		rc = clock_set(&h->agent->shared->clock, &clock_machine, &word);
 	if (rc < 0)
 		return err_errno(&h->err, rc, "clock_ns: set the clock");
 	exact = rc > 0;

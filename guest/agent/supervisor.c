@@ -553,7 +553,10 @@ static int make_shared(struct agent *a, struct err *err)
 	if (a->shared == MAP_FAILED)
 		return err_errno(err, -errno, "memory for the list of commands");
 	atomic_store(&a->shared->next_id, 1);
-	return 0;
+
+	int rc = clock_lock_init(&a->shared->clock);
+
+	return rc < 0 ? err_errno(err, rc, "the lock of the clock") : 0;
 }
 
 static void serve(struct supervisor *s)

@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "guest/agent/clock.h"
 
@@ -19,7 +22,18 @@ struct machine {
 	int64_t late_ns;     /* each reading of the clock comes so late; negative: but for one */
 	int readings, additions, settings;
 	int add_fails;
+	struct clock_lock lock;
+	int unlocked;        /* times that it was read or moved without the lock */
 };
+
+static void check_lock(struct machine *m)
+{
+	int r = pthread_mutex_trylock(&m->lock.mutex);
+
+	m->unlocked += r != EBUSY;
+	if (r == 0)
+		pthread_mutex_unlock(&m->lock.mutex);
+}
 
 /* Time passes for both. */
 static void pass(struct machine *m, int64_t ns)
@@ -41,6 +55,7 @@ static int64_t now_ns(void *arg)
 	struct machine *m = arg;
 	int64_t now;
 
+	check_lock(m);
 	m->readings++;
 	pass(m, m->late_ns >= 0 ? m->late_ns : m->readings == 3 ? 100 : -m->late_ns);
 	now = m->clock_ns;
@@ -52,6 +67,7 @@ static int set(void *arg, int64_t ns)
 {
 	struct machine *m = arg;
 
+	check_lock(m);
 	m->settings++;
 	m->clock_ns = ns;
 	return 0;
@@ -61,6 +77,7 @@ static int add(void *arg, int64_t ns)
 {
 	struct machine *m = arg;
 
+	check_lock(m);
 	if (m->add_fails)
 		return -m->add_fails;
 	m->additions++;
@@ -77,8 +94,13 @@ static struct machine machine_at(uint64_t value, int64_t clock_ns)
 static int set_clock(struct machine *m, const struct clock_word *w)
 {
 	const struct clock_ops ops = { counter, now_ns, set, add, m };
+	int r;
 
-	return clock_set(&ops, w);
+	assert_int_equal(clock_lock_init(&m->lock), 0);
+	r = clock_set(&m->lock, &ops, w);
+	assert_int_equal(m->unlocked, 0);
+	assert_int_equal(pthread_mutex_destroy(&m->lock.mutex), 0); /* nobody has it any more */
+	return r;
 }
 
 /* How wrong the machine's clock is by that word. */
@@ -193,6 +215,32 @@ static void without_a_usable_counter_what_was_told_is_set(void **s)
 	assert_true(m.clock_ns == THEN);
 }
 
+/* A process that is ended while it has the lock leaves it to the next. */
+static void the_lock_of_a_dead_process_is_taken_over(void **s)
+{
+	const struct clock_word w = { THEN, 1000, KHZ };
+	struct machine *m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const struct clock_ops ops = { counter, now_ns, set, add, m };
+	int status;
+	pid_t pid;
+
+	(void)s;
+	assert_ptr_not_equal(m, MAP_FAILED);
+	*m = machine_at(2000, 0);
+	assert_int_equal(clock_lock_init(&m->lock), 0);
+	pid = fork();
+	if (pid == 0)
+		_exit(pthread_mutex_lock(&m->lock.mutex));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(clock_set(&m->lock, &ops, &w), 1);
+		assert_true(error_of(m, &w) < 1000);
+	}
+	assert_int_equal(m->unlocked, 0);
+	munmap(m, sizeof(*m));
+}
+
 static void this_machine_has_a_counter_that_goes_on(void **s)
 {
 	uint64_t a = 0, b = 0;
@@ -216,6 +264,7 @@ int main(void)
 		cmocka_unit_test(the_closest_of_some_readings_counts),
 		cmocka_unit_test(a_machine_that_is_always_interrupted_sets_what_it_was_told),
 		cmocka_unit_test(without_a_usable_counter_what_was_told_is_set),
+		cmocka_unit_test(the_lock_of_a_dead_process_is_taken_over),
 		cmocka_unit_test(this_machine_has_a_counter_that_goes_on),
 	};
 

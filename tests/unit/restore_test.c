@@ -111,6 +111,10 @@ static void serve_agent(int listener)
 		dprintf(conn, "OK 7\n");
 		read_line(conn, line, sizeof(line));
 		note("configured", "%s\n", line);
+		if (getenv("AGENT_SILENT") && connections == 2) { /* dies over the first */
+			close(conn);
+			return;
+		}
 		if (getenv("AGENT_SLOW") && connections <= 1 + atoi(getenv("AGENT_SLOW")))
 			usleep(20000);
 		if (strstr(line, "\"counter\"") && getenv("AGENT_OLD"))
@@ -166,6 +170,7 @@ static int set_up(void **s)
 	unsetenv("RESTORE_FAILS");
 	unsetenv("MONITOR_FAILS");
 	unsetenv("AGENT_SLOW");
+	unsetenv("AGENT_SILENT");
 	unsetenv("AGENT_OLD");
 	unsetenv("CLOCK_EXACT");
 	unsetenv("COUNTER");
@@ -403,6 +408,30 @@ static void a_guest_that_is_always_slow_is_told_the_clock_four_times(void **s)
 	for (const char *p = text_of(&l, "configured"); (p = strchr(p, '\n')); p++)
 		lines++;
 	assert_int_equal(lines, 4);
+	launch_end(&l, false, NULL);
+}
+
+/* Or a request that is done late after all takes away the machine-id that a later one gave. */
+static void told_again_the_guest_gets_the_same_identity(void **s)
+{
+	const struct restore_options o = { .id = "work", .keep = true };
+	char first[129] = "", again[129] = "";
+	struct launch l;
+
+	(void)s;
+	setenv("AGENT_SILENT", "1", 1);
+	setenv("COUNTER", "77", 1);
+	setenv("CLOCK_EXACT", "1", 1);
+	launch_init(&l);
+	make_snapshot("one", 0, 0400);
+	assert_int_equal(restore(&l, "one", &o, NULL), 0);
+	const char *text = text_of(&l, "configured"), *line = strchr(text, '\n');
+
+	assert_non_null(line);
+	assert_int_equal(sscanf(strstr(text, "\"entropy\""), "\"entropy\":\"%128[0-9a-f]\"", first), 1);
+	assert_int_equal(sscanf(strstr(line, "\"entropy\""), "\"entropy\":\"%128[0-9a-f]\"", again), 1);
+	assert_int_equal(strlen(first), 128);
+	assert_string_equal(first, again);
 	launch_end(&l, false, NULL);
 }
 
@@ -719,6 +748,7 @@ int main(int argc, char **argv)
 		T(the_agent_is_told_until_it_answers),
 		T(a_clock_that_was_told_slowly_is_told_again),
 		T(a_guest_that_is_always_slow_is_told_the_clock_four_times),
+		T(told_again_the_guest_gets_the_same_identity),
 		T(a_clock_that_is_exact_is_told_once_with_the_counter),
 		T(an_agent_that_knows_no_counter_is_told_the_clock_alone),
 		T(a_counter_that_has_no_number_in_json_is_not_told),
