@@ -14,8 +14,9 @@ build=$top/${B:-build}
 case ${B:-} in /*) build=$B ;; esac
 XDG_DATA_HOME=${XDG_CACHE_HOME:-$HOME/.cache}/coffer/boot-tests
 export XDG_DATA_HOME
-name=desktop-$(cat "$build/coffer-session" "$build/coffer-clipboard" "$top/host/image_desktop.h" "$top/host/ext4_write.c" \
-	"$top/host/image_manifest.c" | sha256sum | cut -c1-16)
+more=kmscube # what draws in 3D in tests/desktop/virgl
+name=desktop-$({ echo "$more"; cat "$build/coffer-session" "$build/coffer-clipboard" "$top/host/image_desktop.h" "$top/host/ext4_write.c" \
+	"$top/host/image_manifest.c"; } | sha256sum | cut -c1-16)
 mkdir -p "$XDG_DATA_HOME"
 there() { "$build/coffer" image ls --json | grep -q "\"$name\""; }
 
@@ -26,8 +27,8 @@ if [ "${1:-}" != --find ] && ! there; then
 		for old in $("$build/coffer" image ls --json | sed -n 's/.*"name": "\(desktop-[0-9a-f]*\)".*/\1/p'); do
 			"$build/coffer" image rm "$old" >&2 || :
 		done
-		"$build/coffer" image build desktop --name "$name" --cached >/dev/null 2>&1 ||
-			"$build/coffer" image build desktop --name "$name" >&2
+		"$build/coffer" image build desktop --name "$name" --include "$more" --cached >/dev/null 2>&1 ||
+			"$build/coffer" image build desktop --name "$name" --include "$more" >&2
 	fi
 fi
 there || { echo "no desktop image: run scripts/desktop-image.sh" >&2; exit 1; }

@@ -102,6 +102,11 @@ def cell(shot, at, column, row):
     return shot.box(at[0] + column * CELL[0], at[1] + row * CELL[1], *CELL)
 
 
+def rgb(box):
+    """As the pixels of a PNG."""
+    return b"".join(bytes(c for pixel in zip(*line) for c in pixel) for line in box)
+
+
 def middle(at, column, row):
     return at[0] + column * CELL[0] + CELL[0] // 2, at[1] + row * CELL[1] + CELL[1] // 2
 
@@ -115,10 +120,10 @@ def image():
     return found.stdout.strip()
 
 
-def start(name):
+def start(name, *options):
     """A desktop whose first terminal is there, and its display."""
     coffer("run", "--name", name, "--keep", "--image", image(), "--memory", "512M", "--cpus", CPUS, "--boot-timeout", str(BOOT_S),
-           "--display", "%dx%d" % SIZE, "--", "true", limit=BOOT_S + WAIT_S)
+           "--display", "%dx%d" % SIZE, *options, "--", "true", limit=BOOT_S + WAIT_S)
     check(vms()[name]["display"] == "%dx%d" % SIZE, "ps tells another size")
     say("it has booted")
     d = Display(name)
