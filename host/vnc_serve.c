@@ -23,6 +23,7 @@
 
 enum { POLL_LISTENER, POLL_SIGNAL, POLL_DISPLAY, POLL_CLIPBOARD, POLL_CONNECTIONS };
 enum { ACCEPT_AGAIN_MS = 200 };
+enum { ALIVE_IDLE_S = 60, ALIVE_EACH_S = 15, ALIVE_PROBES = 4 }; /* nothing is sent to an idle viewer, so nothing else tells that it is gone */
 
 void vnc_serve_init(struct vnc_serve *s)
 {
@@ -81,19 +82,32 @@ static struct vnc_connection *make_room(struct vnc_serve *s)
 	return oldest;
 }
 
-/* A connection and its process. What fails here fails for this connection only. */
-static void start(struct vnc_serve *s, int sock)
+static void set_up(int sock)
 {
+	const int one = 1, idle = ALIVE_IDLE_S, each = ALIVE_EACH_S, probes = ALIVE_PROBES;
+
+	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(sock, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(sock, IPPROTO_TCP, TCP_KEEPINTVL, &each, sizeof(each));
+	setsockopt(sock, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
+/* A connection and its process. What fails here fails for this connection only. */
+static void start(struct vnc_serve *s, int sock, const struct in6_addr *from)
+{
+	const uint32_t refused = vnc_guard_refuses(&s->guard, from, loop_now_ns()) ? VNC_REFUSED : 0;
 	struct vnc_connection *c = make_room(s);
 	_cleanup_close_ int ours = -1, theirs = -1;
-	int pair[2], fds[4], nfds = 0, one = 1;
+	int pair[2], fds[4], nfds = 0;
+	ssize_t sent;
 	pid_t pid;
 
 	if (!c || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return;
 	ours = pair[0];
 	theirs = pair[1];
-	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	set_up(sock);
 	fds[nfds++] = sock;
 	if (s->start.flags & VNC_TLS) {
 		fds[nfds++] = s->certificate;
@@ -101,7 +115,10 @@ static void start(struct vnc_serve *s, int sock)
 	}
 	if (s->start.flags & VNC_WEB)
 		fds[nfds++] = s->pages;
-	if (fd_send(ours, &s->start, sizeof(s->start), fds, (size_t)nfds) < 0)
+	s->start.flags |= refused;
+	sent = fd_send(ours, &s->start, sizeof(s->start), fds, (size_t)nfds);
+	s->start.flags &= ~refused;
+	if (sent < 0)
 		return;
 	pid = vnc_spawn(s->program, NULL, &theirs, 1, NULL);
 	if (pid < 0)
@@ -111,14 +128,18 @@ static void start(struct vnc_serve *s, int sock)
 	c->control = TAKE_FD(ours);
 	c->let_in = false;
 	c->since_ns = loop_now_ns();
+	c->from = *from;
 }
 
 static void on_listener(struct vnc_serve *s)
 {
-	_cleanup_close_ int sock = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct sockaddr_storage sa = { 0 };
+	socklen_t n = sizeof(sa);
+	_cleanup_close_ int sock = accept4(s->listener, (struct sockaddr *)&sa, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	const struct in6_addr from = vnc_guard_from(&sa);
 
 	if (sock >= 0)
-		start(s, sock);
+		start(s, sock, &from);
 	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
 		poll(NULL, 0, ACCEPT_AGAIN_MS); /* it stays readable */
 }
@@ -173,7 +194,12 @@ static bool on_connection(struct vnc_serve *s, struct vnc_connection *c)
 		if (h.n != sizeof(state) || c->let_in)
 			return false;
 		memcpy(&state, s->message.text, sizeof(state));
-		return state == VNC_WRONG_PASSWORD || let_in(s, c);
+		if (state == VNC_WRONG_PASSWORD) {
+			vnc_guard_wrong(&s->guard, &c->from, loop_now_ns());
+			return true;
+		}
+		vnc_guard_right(&s->guard, &c->from);
+		return let_in(s, c);
 	case VNC_CLIPBOARD:
 		if (!c->let_in)
 			return false;

@@ -4,6 +4,7 @@
  *
  * Nothing that a viewer sends is read here but what its process passes on: whether it was let in, and texts. A viewer that was let
  * in gets a connection to the display. When there are VNC_CONNECTIONS_MAX connections the oldest that was not let in goes.
+ * Where wrong passwords come from others are refused for a while (vnc_guard.h).
  *
  * Threads: one. Trust: coffer-vnc processes are hostile (host/vnc/control.h).
  */
@@ -13,6 +14,7 @@
 #include <sys/types.h>
 
 #include "host/vnc/control.h"
+#include "host/vnc_guard.h"
 #include "lib/err.h"
 
 struct vnc_connection {
@@ -20,6 +22,7 @@ struct vnc_connection {
 	int pidfd;
 	bool let_in;
 	uint64_t since_ns;
+	struct in6_addr from;
 };
 
 struct vnc_serve {
@@ -34,6 +37,7 @@ struct vnc_serve {
 	int (*connect)(void *opaque, struct err *err);
 	void *opaque;
 	struct vnc_connection connection[VNC_CONNECTIONS_MAX];
+	struct vnc_guard guard;
 	struct vnc_text {
 		struct vnc_header h;
 		char text[VNC_CLIPBOARD_MAX];

@@ -31,6 +31,7 @@ enum vnc_flag {
 	VNC_TLS = 1 << 3,
 	VNC_WEB = 1 << 4,
 	VNC_POSITIONS = 1 << 5, /* keys by their places (keys.h) */
+	VNC_REFUSED = 1 << 6,   /* there were too many wrong passwords where this one comes from */
 };
 
 /* Which of the two files is wrong: the exit status of coffer-vnc --check. */

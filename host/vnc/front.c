@@ -156,6 +156,15 @@ static int start_vencrypt(struct front *f, uint32_t type)
 	return r < 0 ? r : transport_start_tls(&f->t, f->credentials, f->until);
 }
 
+/* No type is offered, but a reason. */
+static int refuse(struct front *f, int minor)
+{
+	const uint8_t none = 0;
+	int r = minor < 7 ? send_u32(f, 0) : send_bytes(f, &none, 1);
+
+	return r < 0 ? r : send_reason(f, "Too many wrong passwords: try again later");
+}
+
 /* 3.3 has no choice: the server says what is to be done. */
 static int secure_old(struct front *f, uint8_t type, bool *ret_view_only)
 {
@@ -200,6 +209,8 @@ static int secure(struct front *f, bool *ret_view_only)
 	minor = parse_minor(version);
 	if (minor < 0)
 		return minor;
+	if (has(f, VNC_REFUSED))
+		return refuse(f, minor);
 	if (minor < 7)
 		return secure_old(f, type, ret_view_only);
 	minor = MIN(minor, 8);

@@ -108,8 +108,11 @@ int transport_wait(struct transport *t, short events, uint64_t until)
 {
 	struct pollfd p[2] = { { .fd = t->fd, .events = events }, { .fd = t->watch, .events = 0 } };
 	uint64_t now = loop_now_ns();
-	int r = poll(p, 2, now >= until ? 0 : (int)MIN((until - now) / 1000000 + 1, (uint64_t)3600000));
+	int r;
 
+	if (now >= until)
+		return -ETIMEDOUT; /* also for who always has something to say, and be it frames without a byte */
+	r = poll(p, 2, (int)MIN((until - now) / 1000000 + 1, (uint64_t)3600000));
 	if (r < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (p[1].revents)

@@ -13,9 +13,15 @@
 #include "host/vnc/front.h"
 #include "host/vnc/viewer_internal.h"
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
-enum { SEND_WAIT_MS = 20000 };
+enum {
+	SEND_WAIT_MS = 20000,
+	GREETING_MS = 20000,  /* for the one byte that is left of the handshake: nobody has to type it */
+	PLACE_QUIET_MS = 300, /* a guest takes that long at most to put the pointer where a viewer has it, and to show another cursor */
+	PLACE_NEAR = 2,       /* pixels */
+};
 
 /* ---- the picture ---- */
 
@@ -117,18 +123,36 @@ static void show_cursor(struct viewer *v)
 	rfbSetCursor(v->screen, r);
 }
 
-/* Where the guest has it; a viewer that has just put it there itself need not be told. */
+/* Where the guest has it. A viewer that has just put it there itself need not be told, nor of the places on the way there, nor of what
+ * lies between another hot spot and its cursor: it would move its pointer there. */
 static void move_cursor(struct viewer *v)
 {
+	const uint64_t quiet = (uint64_t)PLACE_QUIET_MS * 1000000, now = loop_now_ns();
 	const struct display_client_cursor *c = &shown(v)->cursor;
 	int x = MAX(0, MIN(c->x, (int)v->width - 1)), y = MAX(0, MIN(c->y, (int)v->height - 1));
 
-	if (x == v->screen->cursorX && y == v->screen->cursorY)
-		return;
 	v->screen->cursorX = x;
 	v->screen->cursorY = y;
-	if (abs(x - v->pointer_x) > 2 || abs(y - v->pointer_y) > 2)
-		v->client->cursorWasMoved = TRUE;
+	if (abs(x - v->believed_x) <= PLACE_NEAR && abs(y - v->believed_y) <= PLACE_NEAR)
+		v->place_due_ns = 0;
+	else if (v->place_due_ns == 0)
+		v->place_due_ns = now - v->moved_ns < quiet ? v->moved_ns + quiet : now;
+}
+
+static void tell_place(struct viewer *v, uint64_t now)
+{
+	const uint64_t quiet = (uint64_t)PLACE_QUIET_MS * 1000000;
+
+	if (v->place_due_ns == 0 || now < v->place_due_ns)
+		return;
+	if (now - v->moved_ns < quiet) {
+		v->place_due_ns = v->moved_ns + quiet; /* it goes on */
+		return;
+	}
+	v->place_due_ns = 0;
+	v->believed_x = v->screen->cursorX;
+	v->believed_y = v->screen->cursorY;
+	v->client->cursorWasMoved = TRUE;
 }
 
 static int led_state(rfbScreenInfoPtr screen)
@@ -276,8 +300,20 @@ static void read_client(struct viewer *v)
 		viewer_clipboard_offer(v);
 }
 
+/* For poll. */
+static int wait_ms(const struct viewer *v, uint64_t greeted_until)
+{
+	uint64_t until = v->client->state == RFB_NORMAL ? UINT64_MAX : greeted_until, now = loop_now_ns();
+
+	if (v->place_due_ns)
+		until = MIN(until, v->place_due_ns);
+	return until == UINT64_MAX ? -1 : until <= now ? 0 : (int)((until - now) / 1000000 + 1);
+}
+
 static int serve(struct viewer *v)
 {
+	const uint64_t greeted_until = loop_now_ns() + (uint64_t)GREETING_MS * 1000000;
+
 	for (;;) {
 		struct pollfd p[3] = { { .fd = v->client->sock, .events = POLLIN },
 				       { .fd = v->display.fd, .events = POLLIN },
@@ -287,7 +323,9 @@ static int serve(struct viewer *v)
 
 		if (r < 0)
 			return r;
-		if (poll(p, 3, -1) < 0 && errno != EINTR)
+		if (v->client->state != RFB_NORMAL && loop_now_ns() >= greeted_until)
+			return -ECONNRESET;
+		if (poll(p, 3, wait_ms(v, greeted_until)) < 0 && errno != EINTR)
 			return -errno;
 		if (p[1].revents && (r = read_display(v)) < 0)
 			return r;
@@ -295,6 +333,7 @@ static int serve(struct viewer *v)
 			return r;
 		if (p[0].revents)
 			read_client(v);
+		tell_place(v, loop_now_ns());
 		if (v->client->sock < 0)
 			return -ECONNRESET;
 	}

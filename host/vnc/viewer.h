@@ -5,7 +5,7 @@
  * How it works: damage is copied into a picture of this process' own, translated on the way, and marked; libvncserver encodes from
  * there. Encoders look at a pixel more than once and would be at a guest's mercy if it changed under them. The display is asked for more
  * (READY) when what was marked has been sent, so a slow viewer gets newer pictures instead of older ones. The process
- * sleeps in poll without a timeout.
+ * sleeps in poll, without a timeout but while the viewer has not greeted or is to hear where the pointer is.
  *
  * The handshake was done by the front (front.h): libvncserver sees one that this process plays on a socket pair of its own,
  * whose place is then taken by the stream to the front, or by the connection itself.

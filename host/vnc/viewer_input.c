@@ -154,8 +154,9 @@ static void on_pointer(int buttons, int x, int y, rfbClientPtr client)
 	m.motion = m.n == 2;
 	if (!m.motion || x != v->pointer_x || y != v->pointer_y)
 		queue_put(&v->queue, &m);
-	v->pointer_x = x;
-	v->pointer_y = y;
+	v->pointer_x = v->believed_x = x;
+	v->pointer_y = v->believed_y = y;
+	v->moved_ns = loop_now_ns();
 	scroll(v, changed & buttons);
 	v->buttons = buttons;
 }
@@ -179,7 +180,7 @@ void viewer_input_init(struct viewer *v)
 	v->screen->kbdAddEvent = on_key;
 	v->screen->ptrAddEvent = on_pointer;
 	v->screen->setDesktopSizeHook = on_size;
-	v->pointer_x = v->pointer_y = -1;
+	v->pointer_x = v->pointer_y = v->believed_x = v->believed_y = -1;
 	offer_places(v);
 }
 

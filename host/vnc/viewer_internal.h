@@ -31,6 +31,9 @@ struct viewer {
 	rfbProtocolExtension key_extension;
 	int key_encodings[2];
 	int buttons, pointer_x, pointer_y;
+	/* Where the viewer believes the pointer to be, since it has put it there or was told; and when it is to be told of another place. */
+	int believed_x, believed_y;
+	uint64_t moved_ns, place_due_ns; /* when it has last put it somewhere; 0: it need not be told */
 	int control;
 	struct cut_text cut;
 	struct {

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A viewer as bytes (RFB 3.8, raw pixels, the extended clipboard, QEMU's key event, sizes), for what ready-made ones do not do on request."""
+import select
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 import zlib
 
@@ -11,6 +13,7 @@ from remote import PATIENCE, check, until
 NONE, VNC, VENCRYPT = 1, 2, 19
 X509_NONE, X509_VNC = 260, 261
 RAW, EXTENDED_SIZE, QEMU_KEY, EXTENDED_CLIPBOARD = 0, -308, -258, 0xc0a1e5ce - (1 << 32)
+CURSOR, POINTER_PLACE = -239, -232
 TEXT, CAPS, REQUEST, PEEK, NOTIFY, PROVIDE = 1, 1 << 24, 1 << 25, 1 << 26, 1 << 27, 1 << 28
 
 
@@ -18,15 +21,48 @@ def u32(*numbers):
     return b"".join(struct.pack(">I", n & 0xffffffff) for n in numbers)
 
 
+def answer(password, challenge):
+    """DES with the password, the bits of whose bytes are the other way round."""
+    key = bytes(int(f"{b:08b}"[::-1], 2) for b in password.encode().ljust(8, b"\0"))
+    r = subprocess.run(["openssl", "enc", "-des-ecb", "-K", key.hex(), "-nopad", "-provider", "legacy", "-provider", "default"],
+                       input=challenge, capture_output=True, check=True)
+    return r.stdout
+
+
+def in_one_thread(tls):
+    """A socket that stands for this one: TLS cannot be read and written by two at once."""
+    ours, theirs = socket.socketpair()
+
+    def carry():
+        tls.setblocking(True)
+        with tls, theirs:
+            try:
+                while True:
+                    ready = [tls] if tls.pending() else select.select([tls, theirs], [], [])[0]
+                    data = (tls if tls in ready else theirs).recv(1 << 16)
+                    (theirs if tls in ready else tls).sendall(data)
+                    if not data:
+                        return
+            except OSError:
+                pass
+    threading.Thread(target=carry, daemon=True).start()
+    ours.settimeout(PATIENCE)
+    return ours
+
+
 class Rfb:
-    """Connected and let in, with nobody asking for a password, its own encodings said, and everything asked for again and again.
+    """Connected and let in, its own encodings said, and everything asked for again and again.
 
     picture: bytes of R, G, B; size; caps, notified, texts: of the clipboard; places: keys may be said with theirs.
+    cursor: width, height, hot spot and a (r, g, b) or None for each pixel; pointer_places: where it was told that the pointer is; answers: (1, status) to wishes for a size.
     """
 
-    def __init__(self, port, tls=None, clipboard=True, encodings=(RAW, EXTENDED_SIZE, QEMU_KEY), types=None):
-        self.sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    def __init__(self, port, tls=None, clipboard=True, encodings=(RAW, EXTENDED_SIZE, QEMU_KEY), types=None, password=None, source="127.0.0.1"):
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE, source_address=(source, 0))
         self.texts, self.caps, self.notified, self.places, self.closed = [], [], 0, False, False
+        self.cursor, self.pointer_places = None, []
+        self.answers = []
+        self.password = password
         self.types = self.greet(tls, types)
         self.sock.sendall(b"\1")
         width, height = struct.unpack(">HH", self.read(4))
@@ -52,11 +88,13 @@ class Rfb:
             self.sock.sendall(b"\0\2")
             check(self.read(1) == b"\0")
             types += struct.unpack(">I", self.read(4)) if self.read(1) == b"\1" else ()
-            self.sock.sendall(u32(wanted or X509_NONE))
+            self.sock.sendall(u32(wanted or (X509_VNC if self.password else X509_NONE)))
             check(self.read(1) == b"\1", "refused")
-            self.sock = tls.wrap_socket(self.sock, server_hostname="127.0.0.1")
+            self.sock = in_one_thread(tls.wrap_socket(self.sock, server_hostname="127.0.0.1"))
         else:
-            self.sock.sendall(bytes([wanted or NONE]))
+            self.sock.sendall(bytes([wanted or (VNC if self.password else NONE)]))
+        if self.password:
+            self.sock.sendall(answer(self.password, self.read(16)))
         check(self.read(4) == b"\0\0\0\0", "not let in")
         return types
 
@@ -77,8 +115,8 @@ class Rfb:
         self.sock.sendall(b"\3" + bytes([incremental]) + struct.pack(">HHHH", 0, 0, *self.size))
 
     def listen(self):
-        self.sock.settimeout(None)
         try:
+            self.sock.settimeout(None)
             while True:
                 {0: self.update, 2: lambda: None, 3: self.cut_text}[self.read(1)[0]]()
         except OSError:
@@ -89,10 +127,19 @@ class Rfb:
             x, y, width, height, encoding = struct.unpack(">HHHHi", self.read(12))
             if encoding == EXTENDED_SIZE:
                 self.read(4 + 16 * self.read(4)[0] - 4)
+                if x == 1:
+                    self.answers.append((x, y))
                 if x == 0 or y == 0:  # not the answer to a wish that failed
                     self.resize(width, height)
             elif encoding == QEMU_KEY:
                 self.places = True
+            elif encoding == POINTER_PLACE:
+                self.pointer_places.append((x, y))
+            elif encoding == CURSOR:
+                pixels, mask, row = self.read(width * height * 4), self.read((width + 7) // 8 * height), (width + 7) // 8
+                self.cursor = (width, height, x, y, [
+                    tuple(pixels[i * 4 + 1:i * 4 + 4]) if mask[i // width * row + i % width // 8] & 0x80 >> i % width % 8 else None
+                    for i in range(width * height)])
             else:
                 check(encoding == RAW)
                 data = self.read(width * height * 4)

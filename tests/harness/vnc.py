@@ -83,10 +83,11 @@ class Pattern(Talker):
 
 
 class Server:
-    """`coffer vnc` on a port of its own."""
+    """`coffer vnc` on a port of its own, of a Pattern or of the VM with this name."""
 
-    def __init__(self, pattern, *options):
-        self.process = subprocess.Popen([COFFER, "vnc", "--json", "--socket", pattern.socket, "--listen", "127.0.0.1:0", *options],
+    def __init__(self, what, *options):
+        what = [what] if isinstance(what, str) else ["--socket", what.socket]
+        self.process = subprocess.Popen([COFFER, "vnc", "--json", "--listen", "127.0.0.1:0", *options, *what],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
         line = self.process.stdout.readline()
         check(line, "coffer vnc did not start: " + (self.process.stderr.read() if not line else ""))

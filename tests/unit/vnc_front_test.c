@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "host/vnc/cert.h"
 #include "host/vnc/front_internal.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
 struct door {
@@ -341,6 +343,48 @@ static void frames_in_one_tls_record_are_all_read(void **state)
 	gnutls_certificate_free_credentials(none);
 }
 
+/* Frames without a byte are something to read each time, and a deadline all the same. */
+static void frames_that_carry_nothing_gain_no_time(void **state)
+{
+	static const uint8_t empty[6] = { 0x82, 0x80 };
+	struct door *d = *state;
+	uint8_t want[12];
+	int left = 0;
+
+	d->f.t.framed = true;
+	for (int i = 0; i < 200; i++)
+		say(d, empty, sizeof(empty));
+	assert_int_equal(transport_read_all(&d->f.t, want, sizeof(want), loop_now_ns()), -ETIMEDOUT);
+	assert_int_equal(ioctl(d->fds.connection, FIONREAD, &left), 0);
+	assert_true(left > 0);
+}
+
+static void where_passwords_were_guessed_nobody_is_asked_for_one(void **state)
+{
+	static const char reason[] = "\0\0\0\0\x29Too many wrong passwords: try again later";
+	struct door *d = *state;
+
+	begin(d, VNC_PASSWORD | VNC_REFUSED);
+	expect(d, "RFB 003.008\n", 12);
+	say(d, "RFB 003.008\n", 12);
+	expect(d, reason, sizeof(reason) - 1);
+	expect_end(d);
+	assert_int_equal(finish(d), -EACCES);
+}
+
+static void an_old_version_hears_too_that_passwords_were_guessed(void **state)
+{
+	static const char reason[] = "\0\0\0\0\0\0\0\x29Too many wrong passwords: try again later";
+	struct door *d = *state;
+
+	begin(d, VNC_PASSWORD | VNC_REFUSED);
+	expect(d, "RFB 003.008\n", 12);
+	say(d, "RFB 003.003\n", 12);
+	expect(d, reason, sizeof(reason) - 1);
+	expect_end(d);
+	assert_int_equal(finish(d), -EACCES);
+}
+
 int main(void)
 {
 #define DOOR_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -358,6 +402,9 @@ int main(void)
 		DOOR_TEST(where_tls_is_demanded_an_old_version_hears_why_not),
 		DOOR_TEST(the_other_process_end_ends_it),
 		DOOR_TEST(frames_in_one_tls_record_are_all_read),
+		DOOR_TEST(frames_that_carry_nothing_gain_no_time),
+		DOOR_TEST(where_passwords_were_guessed_nobody_is_asked_for_one),
+		DOOR_TEST(an_old_version_hears_too_that_passwords_were_guessed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
