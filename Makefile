@@ -12,7 +12,7 @@
 #
 # Sources are found by directory: lib/ -> libcore.a, vmm/ devices/ snapshot/ -> libvmm.a, host/ -> coffer,
 # host/fetch/ -> coffer-fetch, host/import/ -> coffer-import, host/record/ -> coffer-record, host/gpu/ -> coffer-gpu,
-# guest/agent/ -> coffer-agent (static), guest/desktop/ -> coffer-session, coffer-clipboard (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
+# guest/agent/ -> coffer-agent (static), guest/desktop/ -> coffer-session, coffer-clipboard and coffer-ready (static). Tests: tests/{unit,device,twin,golden,payload,long}/NAME_test.c,
 # fuzzers: tests/fuzz/NAME_fuzz.c, each one program.
 
 B ?= build
@@ -65,7 +65,7 @@ LIBVNC := $(B)/libvnc.a
 LIBRECORD := $(B)/librecord.a
 LIBAGENT := $(B)/libagent.a
 PROGRAMS := $(B)/coffer $(B)/coffer-vmm $(B)/coffer-fetch $(B)/coffer-import $(B)/coffer-gpu $(B)/coffer-vnc $(B)/coffer-record $(B)/coffer-agent
-DESKTOP_PROGRAMS := $(B)/coffer-session $(B)/coffer-clipboard
+DESKTOP_PROGRAMS := $(B)/coffer-session $(B)/coffer-clipboard $(B)/coffer-ready
 
 TEST_SRC := $(wildcard tests/unit/*_test.c tests/device/*_test.c tests/twin/*_test.c tests/golden/*_test.c tests/payload/*_test.c \
 	tests/long/*_test.c)
@@ -153,7 +153,7 @@ $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
 	$(CC) -static -Wl,--gc-sections -s -o $@ $^
 
 # What `coffer image build desktop` puts into its image: static, too, since the image may be older or newer than this machine.
-$(B)/coffer-clipboard: $(B)/agent/guest/desktop/clipboard.o $(patsubst %.c,$(B)/agent/%.o,$(LIB_SRC))
+$(B)/coffer-clipboard $(B)/coffer-ready: $(B)/coffer-%: $(B)/agent/guest/desktop/%.o $(patsubst %.c,$(B)/agent/%.o,$(LIB_SRC))
 	$(CC) -static -Wl,--gc-sections -Wl,--wrap=getaddrinfo -s -o $@ $^ $(shell pkg-config --static --libs $(PKG_DESKTOP))
 $(B)/coffer-session: guest/desktop/session
 	@mkdir -p $(@D)

@@ -16,6 +16,7 @@
 
 #include "host/cmd.h"
 #include "host/cmd_screen.h"
+#include "host/control_client.h"
 #include "lib/fd.h"
 #include "lib/util.h"
 
@@ -35,6 +36,7 @@ static const struct opt options[] = {
 	OPT_U64(struct screen_options, settle, "settle", 0, "MS", 1, 60000,
 		"how long an action waits for a frame that comes after it (200; 1: hardly)"),
 	OPT_U64(struct screen_options, stable, "stable", 0, "MS", 1, 3600000, "wait: until nothing has changed for so long"),
+	OPT_BOOL(struct screen_options, ready, "ready", 0, "wait: until the guest's desktop is there; then for what else is asked for"),
 	OPT_BOOL(struct screen_options, change, "change", 0, "wait: until something changes"),
 	OPT_STRING(struct screen_options, image, "image", 0, "FILE", "wait: until this PNG is seen; its transparent pixels may be anything"),
 	OPT_SECONDS(struct screen_options, timeout, "timeout", 0, "S", "wait: give up after S seconds, with status 124 (0: never)"),
@@ -54,19 +56,20 @@ static const struct cmd_help help = {
 		 "screen ID move X,Y | drag X,Y X,Y | down | up\n"
 		 "screen ID scroll [X,Y] [--dy N] [--dx N]\n"
 		 "screen ID type TEXT|- | key CHORD... | hold CHORD MS\n"
-		 "screen ID wait --stable MS|--change|--image FILE [--region X,Y,WxH] [--timeout S]\n"
+		 "screen ID wait --ready|--stable MS|--change|--image FILE [--region X,Y,WxH] [--timeout S]\n"
 		 "screen ID record -o FILE.mkv|FILE.gif [--seconds S]",
 	.summary = "look at a VM's screen, click and type on it",
 	.text = "X,Y are pixels of the guest's screen, counted from 0,0 at the top left. A shot taken after an\n"
 		"action returned shows a frame that was drawn after it, if one came within --settle; 'wait --stable'\n"
-		"waits until the guest has drawn all there is.\n"
+		"waits until the guest has drawn all there is. A VM runs before its desktop is drawn: 'wait --ready'.\n"
 		"CHORD is names as xdotool has them: ctrl+shift+t, Return, F5, Page_Down, super. The guest's layout\n"
 		"has to be us; what it lacks is pasted (--paste) from the clipboard, which needs a desktop image.\n"
 		"Names that agents use do the same: screenshot, zoom, left_click, right_click, middle_click,\n"
 		"double_click, triple_click, mouse_move, left_click_drag, left_mouse_down, left_mouse_up,\n"
 		"hold_key, cursor_position.",
 	.options = options,
-	.examples = "coffer screen desk shot -o now.png --scale 0.5\n"
+	.examples = "coffer screen desk wait --ready --timeout 60\n"
+		    "coffer screen desk shot -o now.png --scale 0.5\n"
 		    "coffer screen desk click 640,400 --double\n"
 		    "coffer screen desk type 'Grüße, 世界' --paste shift+Insert\n"
 		    "coffer screen desk key ctrl+l Return\n"
@@ -97,7 +100,7 @@ static const struct action {
 	{ " type ", 1, 1, "one text (in quotes), or - for stdin", " delay paste settle ", cmd_screen_do_type, true },
 	{ " key ", 1, 64, "at least one chord, such as ctrl+l", " settle ", cmd_screen_do_key, true },
 	{ " hold hold_key ", 2, 2, "a chord and milliseconds", " settle ", cmd_screen_do_hold, true },
-	{ " wait ", 0, 0, "no argument, only options", " stable change image region timeout ", cmd_screen_do_wait, false },
+	{ " wait ", 0, 0, "no argument, only options", " ready stable change image region timeout ", cmd_screen_do_wait, false },
 	{ " record ", 0, 0, "no argument; the file is -o FILE", " output seconds fps lossless ", NULL, false },
 };
 
@@ -183,8 +186,12 @@ static int perform(const struct action *a, struct screen_call *c)
 {
 	_cleanup_close_ int signal_fd = -1;
 	struct screen s;
-	int r = screen_open(c->vm->dir.fd, (uint32_t)c->o->screen, &s, &c->err);
+	/* Right after the start of a VM, maybe by another process. */
+	const uint64_t end = c->o->timeout > 0 ? control_deadline((uint64_t)(c->o->timeout * 1000)) : 0;
+	int r = c->o->ready ? vm_wait_started(c->vm, -1, end, &c->err) : 0;
 
+	if (r == 0)
+		r = screen_open(c->vm->dir.fd, (uint32_t)c->o->screen, &s, &c->err);
 	if (r == 0) {
 		c->s = &s;
 		s.settle_ms = c->o->settle ? (uint32_t)c->o->settle : SCREEN_SETTLE_MS;

@@ -7,7 +7,7 @@
 #include "host/vm_open.h"
 
 struct screen_options {
-	bool cursor, doubled, tripled, change, lossless, json, help;
+	bool cursor, doubled, tripled, change, ready, lossless, json, help;
 	char *output, *scale, *region, *button, *held, *dx, *dy, *paste, *image;
 	uint64_t screen, settle, delay, stable, fps;
 	double timeout, seconds;
@@ -20,7 +20,8 @@ struct screen_call {
 	const struct screen_options *o;
 	int argc; /* after the action */
 	char **argv;
-	json_t *result; /* with --json */
+	json_t *result;    /* with --json */
+	uint64_t deadline; /* of the connection to the agent; 0: none */
 	struct err err;
 };
 

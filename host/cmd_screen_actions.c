@@ -13,6 +13,7 @@
 
 #include "host/clipboard.h"
 #include "host/cmd_screen.h"
+#include "host/desktop.h"
 #include "lib/fd.h"
 #include "lib/loop.h"
 #include "lib/opt.h"
@@ -278,6 +279,26 @@ static int read_image(struct screen_call *c, struct picture *ret)
 	return r;
 }
 
+static int connect_agent_until(void *arg, struct agent_conn **ret, struct err *err)
+{
+	const struct screen_call *c = arg;
+
+	return vm_connect_agent_until(c->vm, -1, c->deadline, ret, err);
+}
+
+static int wait_desktop(void *arg, unsigned long long deadline_ms, struct err *err)
+{
+	struct screen_call *c = arg;
+	const struct desktop_guest g = { .connect = connect_agent_until, .arg = c };
+	int r;
+
+	c->deadline = deadline_ms;
+	r = desktop_wait_ready(&g, deadline_ms, err);
+	if (r < 0 && r != -ETIMEDOUT && r != -ENOENT)
+		vm_explain_end(c->vm, NULL, err);
+	return r;
+}
+
 int cmd_screen_do_wait(struct screen_call *c)
 {
 	const struct screen_options *o = c->o;
@@ -285,13 +306,16 @@ int cmd_screen_do_wait(struct screen_call *c)
 	const uint64_t start = loop_now_ns();
 	struct picture image = { 0 };
 	struct screen_point at = { 0, 0 };
-	int r = parse_region(c, &w.region);
+	int r = parse_region(c, &w.region), conditions = (o->stable != 0) + o->change + (o->image != NULL);
 
-	if (r == 0 && (o->stable != 0) + o->change + (o->image != NULL) != 1)
-		r = err_set(&c->err, -EINVAL, "wait: just one of --stable MS, --change and --image FILE is needed");
+	if (r == 0 && (conditions > 1 || (conditions == 0 && !o->ready)))
+		r = err_set(&c->err, -EINVAL, "wait: just one of --stable MS, --change and --image FILE is needed, or --ready, alone or before it");
 	if (r == 0 && o->image)
 		r = read_image(c, &image);
-	w.kind = o->image ? SCREEN_WAIT_IMAGE : o->change ? SCREEN_WAIT_CHANGE : SCREEN_WAIT_STABLE;
+	w.ready = o->ready;
+	w.kind = o->image ? SCREEN_WAIT_IMAGE : o->change ? SCREEN_WAIT_CHANGE : o->stable ? SCREEN_WAIT_STABLE : SCREEN_WAIT_DRAWN;
+	c->s->desktop_ready = wait_desktop;
+	c->s->desktop_arg = c;
 	w.image = &image;
 	if (r == 0)
 		r = screen_wait(c->s, &w, &at, &c->err);

@@ -73,6 +73,8 @@ int image_desktop_add(struct fstree *t, int tar, struct image *image, struct err
 
 	if (r == 0)
 		r = add_program(t, tar, "coffer-clipboard", "COFFER_CLIPBOARD", "usr/lib/coffer/clipboard", err);
+	if (r == 0)
+		r = add_program(t, tar, "coffer-ready", "COFFER_READY", "usr/lib/coffer/ready", err);
 	if (r == 0 && set_defaults(image) < 0)
 		r = err_set(err, -ENOMEM, "no memory");
 	return r;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What makes a Debian a desktop: its packages, a user, and the two programs of ours that agent and host find in it
+ * What makes a Debian a desktop: its packages, a user, and the programs of ours that agent, host and session find in it
  * (guest/desktop).
  *
  * The session is described in docs/display.md. Nothing in the image needs a network, systemd as init, or root's rights but the X server

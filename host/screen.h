@@ -47,6 +47,10 @@ struct screen {
 	/* Puts a text into the guest's clipboard; NULL: what the layout lacks is refused. */
 	int (*clipboard_set)(void *arg, const char *text, size_t n, struct err *err);
 	void *clipboard_arg;
+	/* Waits until the guest's desktop has said that it is there (desktop.h); NULL: that cannot be waited for. deadline_ms: CLOCK_MONOTONIC,
+	 * 0: none. */
+	int (*desktop_ready)(void *arg, unsigned long long deadline_ms, struct err *err);
+	void *desktop_arg;
 };
 
 /* The screen of the VM whose directory this is. -ENOENT: it has no display. */
@@ -85,8 +89,9 @@ int screen_hold_key(struct screen *s, const struct screen_chord *chord, uint32_t
 /* UTF-8. What the layout lacks is pasted (screen_part_next). */
 int screen_type(struct screen *s, const char *text, size_t n, struct err *err);
 
-enum screen_wait_kind { SCREEN_WAIT_STABLE, SCREEN_WAIT_CHANGE, SCREEN_WAIT_IMAGE };
+enum screen_wait_kind { SCREEN_WAIT_STABLE, SCREEN_WAIT_CHANGE, SCREEN_WAIT_IMAGE, SCREEN_WAIT_DRAWN /* there is more than one colour */ };
 struct screen_wait {
+	bool ready; /* first for the desktop, until it is there and has drawn something */
 	enum screen_wait_kind kind;
 	uint32_t stable_ms;          /* STABLE: no pixel has changed for so long */
 	const struct picture *image; /* IMAGE: is anywhere in the region */

@@ -126,6 +126,14 @@ bool picture_equal(const struct picture *a, const struct picture *b)
 	return true;
 }
 
+bool picture_is_flat(const struct picture *p)
+{
+	for (size_t i = 1; i < (size_t)p->width * p->height; i++)
+		if (!same_colour(p->rgba, p->rgba + i * PIXEL))
+			return false;
+	return true;
+}
+
 static bool is_at(const struct picture *p, const struct picture *what, uint32_t x, uint32_t y)
 {
 	for (uint32_t j = 0; j < what->height; j++) {

@@ -34,6 +34,9 @@ int picture_scale(const struct picture *p, uint32_t width, uint32_t height, stru
 /* Same size and same colours, without regard to alpha. */
 bool picture_equal(const struct picture *a, const struct picture *b);
 
+/* One colour, or nothing. */
+bool picture_is_flat(const struct picture *p);
+
 /* Where `what` is in `p`, with exactly its colours; pixels of `what` with an alpha below 128 stand for any. */
 bool picture_find(const struct picture *p, const struct picture *what, uint32_t *ret_x, uint32_t *ret_y);
 

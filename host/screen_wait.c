@@ -13,6 +13,8 @@
 struct watch {
 	struct screen *s;
 	const struct screen_wait *w;
+	enum screen_wait_kind kind;
+	unsigned long long end; /* 0: none */
 	struct picture seen; /* STABLE and CHANGE: what the region showed when it was looked at last */
 	struct picture_rect region;
 };
@@ -53,7 +55,12 @@ static int look(struct watch *t, struct screen_point *ret_at, bool *ret_changed)
 
 	if (r < 0)
 		return r;
-	if (t->w->kind == SCREEN_WAIT_IMAGE) {
+	if (t->kind == SCREEN_WAIT_DRAWN) {
+		r = !picture_is_flat(&now);
+		picture_free(&now);
+		return r;
+	}
+	if (t->kind == SCREEN_WAIT_IMAGE) {
 		r = picture_find(&now, t->w->image, &ret_at->x, &ret_at->y);
 		ret_at->x += t->region.x;
 		ret_at->y += t->region.y;
@@ -63,36 +70,42 @@ static int look(struct watch *t, struct screen_point *ret_at, bool *ret_changed)
 	*ret_changed = !picture_equal(&t->seen, &now);
 	picture_free(&t->seen);
 	t->seen = now;
-	return t->w->kind == SCREEN_WAIT_CHANGE && *ret_changed;
+	return t->kind == SCREEN_WAIT_CHANGE && *ret_changed;
 }
 
-static int timed_out(const struct screen_wait *w, struct err *err)
+static int timed_out(const struct watch *t, struct err *err)
 {
-	static const char *const what[] = { "stand still", "change", "show the image" };
+	static const char *const what[] = {
+		[SCREEN_WAIT_STABLE] = "stand still", [SCREEN_WAIT_CHANGE] = "change", [SCREEN_WAIT_IMAGE] = "show the image",
+		[SCREEN_WAIT_DRAWN] = "show more than one colour",
+	};
 
-	return err_set(err, -ETIMEDOUT, "the screen did not %s within %llu ms", what[w->kind], (unsigned long long)w->timeout_ms);
+	return err_set(err, -ETIMEDOUT, "the screen did not %s within %llu ms", what[t->kind], (unsigned long long)t->w->timeout_ms);
 }
 
 static int watch(struct watch *t, struct screen_point *ret_at, struct err *err)
 {
-	const unsigned long long start = screen_now_ms(), end = t->w->timeout_ms ? start + t->w->timeout_ms : 0;
+	const unsigned long long end = t->end;
 	struct display_client *c = &t->s->client;
-	unsigned long long still = start;
-	bool changed = false;
-	int r = take(t, &t->seen), found = 0;
+	unsigned long long still = screen_now_ms();
+	bool changed = false, at_once = t->kind == SCREEN_WAIT_IMAGE || t->kind == SCREEN_WAIT_DRAWN;
+	int r = MIN(display_client_read(c, err), 0), found = 0;
 
-	if (r == 0 && t->w->kind == SCREEN_WAIT_IMAGE)
+	if (r < 0)
+		return r;
+	r = at_once ? 0 : take(t, &t->seen);
+	if (at_once)
 		r = look(t, ret_at, &changed);
 	while (r == 0) {
 		unsigned long long now = screen_now_ms(), quiet = still + t->w->stable_ms, until = end;
 
-		if (t->w->kind == SCREEN_WAIT_STABLE) {
+		if (t->kind == SCREEN_WAIT_STABLE) {
 			if (now >= quiet && t->seen.rgba)
 				return 0;
 			until = t->seen.rgba && (!end || quiet < end) ? quiet : end;
 		}
 		if (end && now >= end)
-			return timed_out(t->w, err);
+			return timed_out(t, err);
 		display_client_clear(c, t->s->scanout);
 		r = display_client_ready(c, err);
 		if (r < 0)
@@ -111,16 +124,21 @@ static int watch(struct watch *t, struct screen_point *ret_at, struct err *err)
 
 int screen_wait(struct screen *s, const struct screen_wait *w, struct screen_point *ret_at, struct err *err)
 {
-	struct watch t = { .s = s, .w = w };
+	struct watch t = { .s = s, .w = w, .kind = SCREEN_WAIT_DRAWN, .end = w->timeout_ms ? screen_now_ms() + w->timeout_ms : 0 };
 	struct screen_point at = { 0, 0 };
 	struct picture_rect region = w->region;
-	int r = w->region.width ? screen_check_region(s, &region, err) : MIN(display_client_read(&s->client, err), 0);
+	int r = w->region.width ? screen_check_region(s, &region, err) : 0;
 
 	if (r == 0 && w->kind == SCREEN_WAIT_IMAGE && w->region.width &&
 	    (w->image->width > w->region.width || w->image->height > w->region.height))
 		r = err_set(err, -EINVAL, "the image has %ux%u pixels, the region %ux%u", w->image->width, w->image->height,
 			    w->region.width, w->region.height);
-	if (r == 0)
+	if (r == 0 && w->ready)
+		r = s->desktop_ready ? s->desktop_ready(s->desktop_arg, t.end, err) : err_set(err, -EOPNOTSUPP, "nobody can say when a desktop is there");
+	if (r == 0 && w->ready)
+		r = watch(&t, &at, err);
+	t.kind = w->kind;
+	if (r == 0 && !(w->ready && w->kind == SCREEN_WAIT_DRAWN))
 		r = watch(&t, &at, err);
 	picture_free(&t.seen);
 	if (r == 0)

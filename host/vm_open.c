@@ -69,7 +69,7 @@ int vm_nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err)
 	return 0;
 }
 
-static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct err *err)
+int vm_wait_started(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct err *err)
 {
 	while (faccessat(vm->dir.fd, VMDIR_READY, F_OK, 0) < 0) {
 		if (vm_has_ended(vm)) {
@@ -77,7 +77,7 @@ static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, st
 			vm_explain_end(vm, NULL, err);
 			return -ENOENT;
 		}
-		if (control_deadline(0) >= deadline)
+		if (deadline && control_deadline(0) >= deadline)
 			return err_set(err, -ETIMEDOUT, "the VM '%s' is still starting: see 'coffer logs %s'", vm->dir.id, vm->dir.id);
 		int r = vm_nap(vm, signal_fd, VM_AGENT_POLL_MS, err);
 
@@ -89,9 +89,13 @@ static int wait_ready(struct vm_handle *vm, int signal_fd, uint64_t deadline, st
 
 int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err)
 {
-	uint64_t deadline = control_deadline(VM_AGENT_WAIT_MS);
+	return vm_connect_agent_until(vm, signal_fd, control_deadline(VM_AGENT_WAIT_MS), ret, err);
+}
+
+int vm_connect_agent_until(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct agent_conn **ret, struct err *err)
+{
 	struct control_reply status;
-	int r = wait_ready(vm, signal_fd, deadline, err);
+	int r = vm_wait_started(vm, signal_fd, deadline, err);
 
 	if (r < 0)
 		return r;

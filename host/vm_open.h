@@ -26,6 +26,10 @@ int vm_nap(struct vm_handle *vm, int signal_fd, unsigned ms, struct err *err);
 
 /* Connect to its agent; waits for a VM that is still starting. -ECANCELED on a signal; a paused VM is refused. */
 int vm_connect_agent(struct vm_handle *vm, int signal_fd, struct agent_conn **ret, struct err *err);
+/* The same with a limit other than VM_AGENT_WAIT_MS: CLOCK_MONOTONIC ms, 0 for none. */
+int vm_connect_agent_until(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct agent_conn **ret, struct err *err);
+/* Until its guest has started: at once for one that has. */
+int vm_wait_started(struct vm_handle *vm, int signal_fd, uint64_t deadline, struct err *err);
 
 /* The connection to the agent broke: when the VM has ended, say why in *err and how in *ret_kind (may be NULL); false when it
  * runs on. */

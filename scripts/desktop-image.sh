@@ -15,8 +15,8 @@ case ${B:-} in /*) build=$B ;; esac
 XDG_DATA_HOME=${XDG_CACHE_HOME:-$HOME/.cache}/coffer/boot-tests
 export XDG_DATA_HOME
 more=kmscube # what draws in 3D in tests/desktop/virgl
-name=desktop-$({ echo "$more"; cat "$build/coffer-session" "$build/coffer-clipboard" "$top/host/image_desktop.h" "$top/host/ext4_write.c" \
-	"$top/host/image_manifest.c"; } | sha256sum | cut -c1-16)
+name=desktop-$({ echo "$more"; cat "$build/coffer-session" "$build/coffer-clipboard" "$build/coffer-ready" "$top/host/image_desktop.h" \
+	"$top/host/ext4_write.c" "$top/host/image_manifest.c"; } | sha256sum | cut -c1-16)
 mkdir -p "$XDG_DATA_HOME"
 there() { "$build/coffer" image ls --json | grep -q "\"$name\""; }
 

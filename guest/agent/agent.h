@@ -57,6 +57,14 @@ struct agent_shared {
 	struct agent_slot slot[AGENT_CONNECTIONS_MAX];
 };
 
+/* How the desktop's session is, written by the process that keeps it, read by the operation `session`. */
+struct agent_session {
+	_Atomic uint32_t state; /* enum agent_session_state */
+	_Atomic uint32_t ended; /* how often one has ended */
+};
+
+enum agent_session_state { AGENT_SESSION_STARTING, AGENT_SESSION_READY, AGENT_SESSION_ENDED };
+
 /* What `configure` sets for later commands. The supervisor owns it; handlers inherit a copy by fork. */
 struct agent_env {
 	uint32_t count, bytes;
@@ -65,7 +73,7 @@ struct agent_env {
 
 struct agent {
 	enum agent_mode mode;
-	const char *listen_path, *ready_path, *cgroup_path; /* NULL unless given */
+	const char *listen_path, *ready_path, *cgroup_path, *session_path; /* NULL unless given */
 	int console; /* where words for a person go, or -1 */
 	char root[AGENT_TEXT_MAX], overlay[AGENT_TEXT_MAX]; /* for the ready line and ping */
 	char root_error[256];
@@ -73,6 +81,7 @@ struct agent {
 	int cgroup_fd;   /* the directory that holds the commands' cgroups, or -1 */
 	struct agent_env env;
 	struct agent_shared *shared;
+	struct agent_session *session; /* shared; NULL: the image has none, or there is no display */
 };
 
 uint64_t agent_now_ms(void); /* CLOCK_MONOTONIC */

@@ -224,6 +224,6 @@ void boot_machine(struct agent *a)
 		agent_say(a, "%s", err.text);
 	if (w.init[0])
 		hand_over(a, w.init);
-	else if (strcmp(a->root, "disk") == 0)
-		boot_start_session(a, w.display);
+	else if (strcmp(a->root, "disk") == 0 && w.display[0])
+		boot_start_session(a, SESSION_PROGRAM, w.display);
 }

@@ -29,8 +29,10 @@ void boot_load_modules(const struct agent *a);
 /* root.c: mount and enter the root file system. 0, or -errno with a text when still in the initramfs. */
 int boot_enter_root(struct agent *a, const struct boot_words *w, struct err *err);
 
-/* session.c: start and keep the image's session; nothing without `display` or such a program. */
-void boot_start_session(const struct agent *a, const char *display);
+/* session.c: start and keep a session, SESSION_PROGRAM of the image, in a process of its own; nothing without such a program.
+ * display: "WIDTHxHEIGHT". */
+#define SESSION_PROGRAM "/usr/lib/coffer/session"
+void boot_start_session(struct agent *a, const char *program, const char *display);
 /* A process that the kernel may kill when memory is short, unlike us. */
 void boot_leave_protection(void);
 

@@ -24,6 +24,7 @@ static int dispatch(struct handler *h)
 	case REQUEST_SYNC: return control_sync(h);
 	case REQUEST_FREEZE: return control_freeze(h);
 	case REQUEST_THAW: return control_thaw(h);
+	case REQUEST_SESSION: return session_wait(h);
 	case REQUEST_POWEROFF:
 	case REQUEST_REBOOT: return control_power(h);
 	}

@@ -51,6 +51,7 @@ int control_sync(struct handler *h);
 int control_freeze(struct handler *h);
 int control_thaw(struct handler *h);
 int control_power(struct handler *h);
+int session_wait(struct handler *h);
 /* After the thaw: what the freeze of this slot took out of /etc/machine-id goes back. */
 void control_return_machine_id(struct agent *a, struct agent_slot *slot);
 

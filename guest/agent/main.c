@@ -3,7 +3,7 @@
  * coffer-agent: runs in the guest and does there what the host asks (docs/agent-protocol.md).
  *
  * As PID 1 it takes no options: the kernel command line speaks. Otherwise it is told whether it serves a guest that
- * has its own init (--service) or a Unix socket (--listen-unix).
+ * has its own init (--service) or a Unix socket (--listen-unix), and whether there is a session to keep.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@
 
 static int usage(FILE *out, int status)
 {
-	fputs("usage: coffer-agent --service [--cgroup DIR]\n"
-	      "       coffer-agent --listen-unix PATH [--ready-unix PATH] [--cgroup DIR]\n"
+	fputs("usage: coffer-agent --service [--cgroup DIR] [--session PROGRAM]\n"
+	      "       coffer-agent --listen-unix PATH [--ready-unix PATH] [--cgroup DIR] [--session PROGRAM]\n"
 	      "       coffer-agent --version\n"
 	      "\n"
 	      "Serves the host's requests in a guest. As PID 1 it takes no options.\n"
@@ -25,7 +25,8 @@ static int usage(FILE *out, int status)
 	      "  --service           serve on vsock in a guest that has its own init\n"
 	      "  --listen-unix PATH  serve on a Unix socket; the machine is left alone\n"
 	      "  --ready-unix PATH   connect there when ready and say so\n"
-	      "  --cgroup DIR        make a control group (v2) for each command below DIR\n",
+	      "  --cgroup DIR        make a control group (v2) for each command below DIR\n"
+	      "  --session PROGRAM   start this desktop's session, and again when it ends\n",
 	      out);
 	return status;
 }
@@ -52,6 +53,8 @@ static int parse(struct agent *a, int argc, char **argv)
 			value = &a->ready_path;
 		else if (strcmp(argv[i], "--cgroup") == 0)
 			value = &a->cgroup_path;
+		else if (strcmp(argv[i], "--session") == 0)
+			value = &a->session_path;
 		if (!value) {
 			fprintf(stderr, "coffer-agent: option '%s' is not known; see coffer-agent --help\n", argv[i]);
 			return 1;
@@ -102,6 +105,8 @@ int main(int argc, char **argv)
 			a.cgroup_fd = cgroup_open_base(a.cgroup_path, &err);
 		if (a.cgroup_path && a.cgroup_fd < 0)
 			agent_say(&a, "%s; commands get none", err.text);
+		if (a.session_path)
+			boot_start_session(&a, a.session_path, "");
 	}
 	status = supervisor_run(&a);
 	if (a.listen_path)

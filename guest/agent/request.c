@@ -44,7 +44,7 @@ static const struct field fields[] = {
 	BOOL("attach", attach, OP(EXEC)),
 	INT(rows, 1, UINT16_MAX, OP(EXEC)),
 	INT(cols, 1, UINT16_MAX, OP(EXEC)),
-	INT(timeout_ms, 0, INT32_MAX, OP(EXEC) | OP(FREEZE)),
+	INT(timeout_ms, 0, INT32_MAX, OP(EXEC) | OP(FREEZE) | OP(SESSION)),
 	INT(grace_ms, 0, 600000, OP(EXEC) | OP(POWEROFF) | OP(REBOOT)),
 	INT(id, 1, INT64_MAX, OP(ATTACH) | OP(KILL)),
 	INT(resume, 1, INT64_MAX, OP(EXEC) | OP(ATTACH)),
@@ -68,7 +68,7 @@ static const char *const op_names[] = {
 	[REQUEST_PING] = "ping",     [REQUEST_CONFIGURE] = "configure", [REQUEST_EXEC] = "exec",	 [REQUEST_ATTACH] = "attach",
 	[REQUEST_PS] = "ps",	     [REQUEST_KILL] = "kill",		[REQUEST_STAT] = "stat",	 [REQUEST_PUT] = "put",
 	[REQUEST_GET] = "get",	     [REQUEST_SYNC] = "sync",		[REQUEST_FREEZE] = "freeze",	 [REQUEST_THAW] = "thaw",
-	[REQUEST_POWEROFF] = "poweroff", [REQUEST_REBOOT] = "reboot",
+	[REQUEST_SESSION] = "session", [REQUEST_POWEROFF] = "poweroff", [REQUEST_REBOOT] = "reboot",
 };
 
 const char *request_op_name(enum request_op op)
@@ -306,7 +306,8 @@ static int check_op(struct request *r, struct err *err)
 	case REQUEST_PS:
 	case REQUEST_SYNC:
 	case REQUEST_FREEZE:
-	case REQUEST_THAW: return 0;
+	case REQUEST_THAW:
+	case REQUEST_SESSION: return 0;
 	}
 	return 0;
 }

@@ -127,7 +127,7 @@ def start(name, *options):
     check(vms()[name]["display"] == "%dx%d" % SIZE, "ps tells another size")
     say("it has booted")
     d = Display(name)
-    until_guest(name, "xset q >/dev/null 2>&1", "the X server")
+    coffer("screen", name, "wait", "--ready", "--timeout", str(WAIT_S), limit=2 * WAIT_S)
     d.wait(lambda: d.size() == SIZE, f"a screen of {SIZE}")
     d.until(lambda s: s.pixel(450, 300) == (255, 255, 255), "the session's terminal")
     d.until(lambda s: any(set(plane) != {255} for line in s.box(48, 64, 60, 12) for plane in line), "its prompt")

@@ -32,6 +32,11 @@ static void find_agent(char *path, size_t size)
 
 void test_agent_start(struct test_agent *a, const struct home *home)
 {
+	test_agent_start_session(a, home, NULL);
+}
+
+void test_agent_start_session(struct test_agent *a, const struct home *home, const char *session)
+{
 	char program[600], ready[128], line[256];
 	int dir = open(home->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -47,7 +52,7 @@ void test_agent_start(struct test_agent *a, const struct home *home)
 	a->pid = fork();
 	if (a->pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execl(program, "coffer-agent", "--listen-unix", a->socket, "--ready-unix", ready, NULL);
+		execl(program, "coffer-agent", "--listen-unix", a->socket, "--ready-unix", ready, session ? "--session" : NULL, session, NULL);
 		perror(program);
 		kill(getppid(), SIGABRT);
 		_exit(1);

@@ -13,6 +13,8 @@ struct test_agent {
 
 /* Starts $B/coffer-agent and waits for its ready line. Aborts the test when it cannot. */
 void test_agent_start(struct test_agent *a, const struct home *home);
+/* The same with a session to keep: a program. */
+void test_agent_start_session(struct test_agent *a, const struct home *home, const char *session);
 void test_agent_stop(struct test_agent *a);
 
 /* A fresh connection; copy_guest's connect with a struct test_agent as argument. */

@@ -416,6 +416,63 @@ static void an_image_is_waited_for(void **ctx)
 	picture_free(&image);
 }
 
+static int desktop_ready(void *arg, unsigned long long deadline_ms, struct err *err)
+{
+	struct fixture *f = arg;
+
+	(void)err;
+	assert_true(deadline_ms == 0);
+	pattern_command(&f->p, "rect 0 0 20 20 ff0000");
+	return 0;
+}
+
+static int no_desktop(void *arg, unsigned long long deadline_ms, struct err *err)
+{
+	(void)arg;
+	(void)deadline_ms;
+	return err_set(err, -ETIMEDOUT, "no desktop yet");
+}
+
+static void a_desktop_is_ready_when_it_says_so_and_has_drawn(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct screen_wait w = { .ready = true, .kind = SCREEN_WAIT_DRAWN };
+	struct screen_point at;
+
+	refused(f, screen_wait(&f->s, &w, &at, &f->err), -EOPNOTSUPP, "nobody can say");
+	f->s.desktop_ready = no_desktop;
+	refused(f, screen_wait(&f->s, &w, &at, &f->err), -ETIMEDOUT, "no desktop yet");
+	pattern_command(&f->p, "pattern 3");
+	f->s.desktop_ready = desktop_ready;
+	f->s.desktop_arg = f;
+	ok(f, screen_wait(&f->s, &w, &at, &f->err));
+	/* Then for what else is asked for. */
+	w.kind = SCREEN_WAIT_STABLE;
+	w.stable_ms = 20;
+	ok(f, screen_wait(&f->s, &w, &at, &f->err));
+}
+
+static int ready_at_once(void *arg, unsigned long long deadline_ms, struct err *err)
+{
+	(void)arg;
+	(void)deadline_ms;
+	(void)err;
+	return 0;
+}
+
+static void a_screen_of_one_colour_is_no_desktop(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct screen_wait w = { .ready = true, .kind = SCREEN_WAIT_DRAWN, .timeout_ms = 50 };
+	struct screen_point at;
+
+	pattern_command(&f->p, "pattern 3");
+	f->s.desktop_ready = ready_at_once;
+	refused(f, screen_wait(&f->s, &w, &at, &f->err), -ETIMEDOUT, "the screen did not show more than one colour within 50 ms");
+	pattern_command(&f->p, "off");
+	refused(f, screen_wait(&f->s, &w, &at, &f->err), -ETIMEDOUT, "more than one colour");
+}
+
 static void a_screen_that_is_not_there_is_refused(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -448,6 +505,8 @@ int main(void)
 		TEST(no_change_times_out),
 		TEST(a_change_in_the_region_is_waited_for),
 		TEST(an_image_is_waited_for),
+		TEST(a_desktop_is_ready_when_it_says_so_and_has_drawn),
+		TEST(a_screen_of_one_colour_is_no_desktop),
 		TEST(a_screen_that_is_not_there_is_refused),
 	};
 
