@@ -471,11 +471,12 @@ enum gpu_type gpu_render_ask(struct gpu_call *c, struct gpu_request *q, const st
 int64_t gpu_render_stream(struct virtio_gpu *g, uint32_t size, uint32_t *ret_used);
 void gpu_render_reset(struct virtio_gpu *g); /* the driver's: any thread */
 void gpu_render_main(struct virtio_gpu *g);  /* main, after it */
+/* Everything that waits has its answer afterwards. 0, or -EPIPE when the process is gone, given up too. */
 int gpu_render_quiesce(struct virtio_gpu *g);
 /* Contexts that hold nothing yet, which a saved guest finds again, or those whose contents are lost to it. ret: GPU_CONTEXTS_MAX ids; their
  * number. */
 uint32_t gpu_render_contexts(const struct virtio_gpu *g, bool lost, uint32_t *ret);
-int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* make them anew: 0, -EPIPE without a renderer */
+int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* make them anew: 0, -EPIPE without a renderer, -ENOMEM when it did not make all */
 /* The context, NULL: none. */
 struct gpu_context *gpu_render_context(struct virtio_gpu *g, uint32_t id);
 void gpu_render_lost(struct virtio_gpu *g, const uint32_t *id, uint32_t n); /* or that they are lost */

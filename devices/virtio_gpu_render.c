@@ -366,10 +366,7 @@ int gpu_render_quiesce(struct virtio_gpu *g)
 {
 	struct gpu_render *render = g->host.render;
 
-	/* What does not come to an end is given up, and everything that waits has its answer then. */
-	if (render)
-		gpu_worker_drain(&render->worker, render->last_fence != 0, render->last_fence, GPU_DRAIN_MS);
-	return 0;
+	return render ? gpu_worker_drain(&render->worker, render->last_fence != 0, render->last_fence, GPU_DRAIN_MS) : 0;
 }
 
 int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n)
@@ -384,7 +381,12 @@ int gpu_render_restore(struct virtio_gpu *g, const uint32_t *id, uint32_t n)
 		if (gpu_render_send(g, &q, &what) < 0)
 			return -EPIPE;
 	}
-	return gpu_render_quiesce(g);
+	if (gpu_render_quiesce(g) < 0)
+		return -EPIPE;
+	for (uint32_t i = 0; i < n; i++)
+		if (!gpu_render_context(g, id[i]))
+			return -ENOMEM;
+	return 0;
 }
 
 void gpu_render_lost(struct virtio_gpu *g, const uint32_t *id, uint32_t n)

@@ -336,10 +336,18 @@ static int get_scanouts(struct virtio_gpu *g, struct input *in, struct err *err)
 	return r;
 }
 
+static bool is_among(const uint32_t *id, uint32_t n, uint32_t wanted)
+{
+	while (n > 0 && id[n - 1] != wanted)
+		n--;
+	return n > 0;
+}
+
 static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, bool lost, struct err *err)
 {
 	uint32_t id[GPU_CONTEXTS_MAX];
 	const uint8_t *p;
+	int r;
 
 	if (n > GPU_CONTEXTS_MAX || (n && !g->host.render)) /* both lists together: gpu_render_lost keeps to its table */
 		return err_set(err, -EINVAL, "%u contexts of 3D are impossible here", n);
@@ -350,10 +358,15 @@ static int get_contexts(struct virtio_gpu *g, struct input *in, uint32_t n, bool
 		id[i] = le32_load(p + i * sizeof(le32));
 		if (id[i] == 0)
 			return err_set(err, -EINVAL, "a context of 3D without a number");
+		if (gpu_render_context(g, id[i]) || is_among(id, i, id[i]))
+			return err_set(err, -EINVAL, "context %u of 3D is there twice", id[i]);
 	}
-	if (lost)
+	if (lost) {
 		gpu_render_lost(g, id, n);
-	return !lost && gpu_render_restore(g, id, n) < 0 ? err_set(err, -EPIPE, "coffer-gpu has ended: contexts of 3D cannot be made again") : 0;
+		return 0;
+	}
+	r = gpu_render_restore(g, id, n);
+	return r < 0 ? err_errno(err, r, "coffer-gpu does not make the contexts of 3D again") : 0;
 }
 
 static int extra_load(struct device *d, const uint8_t *buf, size_t len, struct err *err)

@@ -82,13 +82,23 @@ void syscall_filter_values(struct syscall_filter *f, int call, unsigned arg, con
 	answer(f, other);
 }
 
-void syscall_filter_without(struct syscall_filter *f, int call, unsigned arg, uint32_t bits)
+static void bits_of(struct syscall_filter *f, int call, unsigned arg, uint32_t bits, uint32_t none, uint32_t any)
 {
 	unless(f, (uint32_t)call, 4);
 	load(f, argument(arg));
 	put(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0));
-	answer(f, SECCOMP_RET_ALLOW);
-	answer(f, SECCOMP_RET_KILL_PROCESS);
+	answer(f, none);
+	answer(f, any);
+}
+
+void syscall_filter_without(struct syscall_filter *f, int call, unsigned arg, uint32_t bits)
+{
+	bits_of(f, call, arg, bits, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
+}
+
+void syscall_filter_with(struct syscall_filter *f, int call, unsigned arg, uint32_t bits)
+{
+	bits_of(f, call, arg, bits, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW);
 }
 
 int syscall_filter_enter(struct syscall_filter *f, uint32_t other, bool all_threads, struct err *err)

@@ -31,5 +31,7 @@ void syscall_filter_calls(struct syscall_filter *f, const int *call, size_t n, u
 void syscall_filter_values(struct syscall_filter *f, int call, unsigned arg, const uint32_t *value, size_t n, uint32_t action, uint32_t other);
 /* The call: allowed without any of these bits in argument `arg`, otherwise the end. */
 void syscall_filter_without(struct syscall_filter *f, int call, unsigned arg, uint32_t bits);
+/* The call: allowed with any of these bits in argument `arg`, otherwise the end. */
+void syscall_filter_with(struct syscall_filter *f, int call, unsigned arg, uint32_t bits);
 /* From now on, for this thread or for all; `other` for calls without a rule. No new privileges: privileges.h. 0 or -errno with a text. */
 int syscall_filter_enter(struct syscall_filter *f, uint32_t other, bool all_threads, struct err *err);

@@ -8,8 +8,11 @@
  * 2. gpu_jail_filter, after it: system calls are filtered for all threads; no file can be opened any more, no process made, no socket.
  */
 #pragma once
+#include <stdint.h>
+
 #include "lib/err.h"
 
 /* render_node: path or NULL. Where user namespaces are forbidden and this is not root: 0 with the reason in *err and no namespaces; else 1. */
 int gpu_jail_enter(const char *render_node, struct err *err);
-int gpu_jail_filter(struct err *err);
+/* resources: bytes that they may take; the whole process may have 2 GiB more, and ends when it gets no memory. */
+int gpu_jail_filter(uint64_t resources, struct err *err);

@@ -62,7 +62,7 @@ static int serve(const struct gpu_options *o, const struct log *log, struct err 
 	if (r >= 0)
 		r = renderer_open(&s.renderer, node, &s.ready, &why);
 	if (r >= 0)
-		r = gpu_jail_filter(&why);
+		r = gpu_jail_filter(s.renderer.limit, &why);
 	r = serve_gpu_run(&s, r < 0 ? &why : NULL, err);
 	return r;
 }

@@ -3,6 +3,7 @@
  * virtio-gpu: what of 3D a saved guest loses. Who renders is a process that says yes to everything and draws nothing, so pictures are put
  * where a renderer would have put them. The real one: tests/long/virtio_gpu_3d_test.c.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,7 +19,8 @@ struct fixture {
 	pid_t pid[2];
 };
 
-static void say_yes(int sock)
+/* To everything but `no`, an enum gpu_op; 0: to everything. */
+static void say_yes(int sock, uint16_t no)
 {
 	struct gpu_ready ready = { .h = { .op = le16_make(GPU_READY) }, .version = le32_make(GPU_VERSION) };
 	struct gpu_request q;
@@ -30,6 +32,8 @@ static void say_yes(int sock)
 			send(sock, &ready, sizeof(ready), MSG_NOSIGNAL);
 			continue;
 		}
+		if (no && le16_get(q.op) == no)
+			a.status = le32_make((uint32_t)-ENOMEM);
 		send(sock, &a, sizeof(a), MSG_NOSIGNAL);
 		a.op = le16_make(GPU_FENCED);
 		if (le16_get(q.flags) & GPU_FENCE)
@@ -37,7 +41,7 @@ static void say_yes(int sock)
 	}
 }
 
-static pid_t begin(struct gpu_test *t)
+static pid_t begin(struct gpu_test *t, uint16_t no)
 {
 	char options[128];
 	pid_t pid;
@@ -47,7 +51,7 @@ static pid_t begin(struct gpu_test *t)
 	pid = fork();
 	if (pid == 0) {
 		close(s[0]);
-		say_yes(s[1]);
+		say_yes(s[1], no);
 		_exit(0);
 	}
 	assert_true(pid > 0);
@@ -61,8 +65,8 @@ static int setup(void **ctx)
 {
 	static struct fixture f;
 
-	f.pid[0] = begin(&f.a);
-	f.pid[1] = begin(&f.b);
+	f.pid[0] = begin(&f.a, 0);
+	f.pid[1] = begin(&f.b, 0);
 	*ctx = &f;
 	return 0;
 }
@@ -151,8 +155,8 @@ static void scene(struct gpu_test *t)
 	assert_int_equal(show(t, 1, RES, gpu_r(100, 90, W, H)), OK);
 }
 
-/* Save a, load into another with the memory of a. */
-static int move(struct fixture *f, struct gpu_test *to, struct err *err)
+/* Save a, let `damage` at the bytes, load into another with the memory of a. */
+static int move_damaged(struct fixture *f, struct gpu_test *to, void (*damage)(uint8_t *blob, size_t n), struct err *err)
 {
 	static uint8_t page[1 << 20];
 	size_t room;
@@ -166,6 +170,8 @@ static int move(struct fixture *f, struct gpu_test *to, struct err *err)
 	blob = malloc(room);
 	n = device_save(f->a.dev, blob, room);
 	assert_true(n > 0 && (size_t)n <= room);
+	if (damage)
+		damage(blob, (size_t)n);
 	r = device_load(to->dev, blob, (size_t)n, err);
 	free(blob);
 	for (uint64_t at = 0; at < GPU_TEST_RAM; at += sizeof(page)) {
@@ -177,6 +183,11 @@ static int move(struct fixture *f, struct gpu_test *to, struct err *err)
 		device_resume(to->dev);
 	device_resume(f->a.dev);
 	return r;
+}
+
+static int move(struct fixture *f, struct gpu_test *to, struct err *err)
+{
+	return move_damaged(f, to, NULL, err);
 }
 
 static void move_ok(struct fixture *f)
@@ -302,6 +313,68 @@ static void a_reset_forgets_what_is_lost(void **ctx)
 	scene(&f->b);
 }
 
+static void use_context(struct gpu_test *t, uint32_t id)
+{
+	struct gpu_ctx_create create = { .h = header(VIRTIO_GPU_CMD_CTX_CREATE) };
+	struct gpu_submit_3d submit = { .h = header(VIRTIO_GPU_CMD_SUBMIT_3D) };
+
+	create.h.ctx_id = submit.h.ctx_id = le32_make(id);
+	assert_int_equal(ASK(t, create), OK);
+	assert_int_equal(ASK(t, submit), OK);
+}
+
+/* The two contexts of the list become one. */
+static void make_equal(uint8_t *blob, size_t n)
+{
+	const le32 ids[2] = { le32_make(CTX), le32_make(CTX + 1) };
+	uint8_t *at = memmem(blob, n, ids, sizeof(ids));
+
+	assert_non_null(at);
+	memcpy(at + sizeof(le32), ids, sizeof(le32));
+}
+
+static void a_context_that_is_there_twice_is_refused(void **ctx)
+{
+	struct fixture *f = *ctx;
+	struct err err = ERR_INIT;
+
+	use_context(&f->a, CTX);
+	use_context(&f->a, CTX + 1);
+	assert_int_equal(move_damaged(f, &f->b, make_equal, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "context 5 of 3D is there twice"));
+}
+
+/* Nothing was drawn with it, so the restored guest is promised to find it. */
+static void a_renderer_that_makes_no_context_ends_the_load(void **ctx)
+{
+	struct gpu_ctx_create create = { .h = header(VIRTIO_GPU_CMD_CTX_CREATE) };
+	struct fixture *f = *ctx;
+	struct err err = ERR_INIT;
+	struct gpu_test poor;
+	pid_t pid = begin(&poor, GPU_CTX_CREATE);
+
+	assert_int_equal(ASK(&f->a, create), OK);
+	assert_int_equal(move(f, &poor, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "coffer-gpu"));
+	gpu_end(&poor);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void a_renderer_that_has_ended_ends_the_load(void **ctx)
+{
+	struct gpu_ctx_create create = { .h = header(VIRTIO_GPU_CMD_CTX_CREATE) };
+	struct fixture *f = *ctx;
+	struct err err = ERR_INIT;
+	struct gpu_test dead;
+	pid_t pid = begin(&dead, 0);
+
+	assert_int_equal(ASK(&f->a, create), OK);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_int_equal(move(f, &dead, &err), -EPIPE);
+	gpu_end(&dead);
+}
+
 static void a_display_without_3d_refuses_it(void **ctx)
 {
 	struct fixture *f = *ctx;
@@ -325,6 +398,9 @@ int main(void)
 		T(what_is_lost_makes_no_frames),
 		T(a_flip_is_a_frame_with_its_flush),
 		T(a_reset_forgets_what_is_lost),
+		T(a_context_that_is_there_twice_is_refused),
+		T(a_renderer_that_makes_no_context_ends_the_load),
+		T(a_renderer_that_has_ended_ends_the_load),
 		T(a_display_without_3d_refuses_it),
 	};
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -403,6 +404,34 @@ static void its_death_is_told_once_and_requests_fail(void **state)
 	snprintf(f->died, sizeof(f->died), "yes");
 }
 
+/* The child of the one that was started. */
+static pid_t jailed(pid_t parent)
+{
+	char path[64];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+	f = fopen(path, "re");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%d", &pid), 1);
+	fclose(f);
+	return pid;
+}
+
+static void its_memory_is_bounded(void **state)
+{
+	struct fixture *f = *state;
+	struct rlimit data;
+
+#ifdef __SANITIZE_ADDRESS__
+	print_message("AddressSanitizer's shadow is larger than any bound: none is set\n");
+	skip();
+#endif
+	assert_int_equal(prlimit(jailed(f->pid), RLIMIT_DATA, NULL, &data), 0);
+	assert_true(data.rlim_max == (64ull << 20) + (2ull << 30)); /* what resources may take, and its own */
+}
+
 /* ---- impostors ---- */
 
 /* A worker without a process: the test is at the other end, which it gets. */
@@ -526,6 +555,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_senseless_stream_fails_and_the_next_draws, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_reset_forgets_everything, setup, teardown),
 		cmocka_unit_test_setup_teardown(its_death_is_told_once_and_requests_fail, setup, teardown),
+		cmocka_unit_test_setup_teardown(its_memory_is_bounded, setup, teardown),
 		cmocka_unit_test(answers_that_nobody_asked_for_end_it),
 		cmocka_unit_test(unanswered_requests_are_bounded),
 		cmocka_unit_test(an_impossible_start_is_refused),

@@ -2,6 +2,7 @@
 /* lib/syscall_filter: each rule in a child process, which ends with 0 when what it saw was right, or by SIGSYS. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -136,6 +137,48 @@ static int map_code(void)
 	return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? 1 : 2;
 }
 
+static void threads_only(struct syscall_filter *f)
+{
+	static const int more[] = { SYS_mmap, SYS_mprotect, SYS_set_robust_list, SYS_rseq, SYS_getppid };
+	static const int unknown[] = { SYS_clone3 };
+
+	syscall_filter_calls(f, more, ARRAY_SIZE(more), SECCOMP_RET_ALLOW);
+	syscall_filter_calls(f, unknown, ARRAY_SIZE(unknown), SECCOMP_RET_ERRNO | ENOSYS);
+	syscall_filter_with(f, SYS_clone, 0, CLONE_THREAD);
+}
+
+static void *get_pid_in_thread(void *arg)
+{
+	*(int *)arg = get_pid();
+	return NULL;
+}
+
+static int make_thread(void)
+{
+	int r = 99;
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, get_pid_in_thread, &r) != 0 || pthread_join(t, NULL) != 0)
+		return 98;
+	return r;
+}
+
+static int make_process(void)
+{
+	return fork() < 0 ? 1 : 2;
+}
+
+static void without_wanted_bits_the_process_ends(void **s)
+{
+	int status;
+
+	(void)s;
+	status = run(threads_only, make_thread, SECCOMP_RET_ERRNO | EPERM, false);
+	ENDED_WELL(status);
+	status = run(threads_only, make_process, SECCOMP_RET_ERRNO | EPERM, false);
+	ENDED_BY_FILTER(status);
+}
+
 static void forbidden_bits_end_the_process(void **s)
 {
 	int status;
@@ -237,6 +280,7 @@ int main(void)
 		cmocka_unit_test(the_first_rule_decides),
 		cmocka_unit_test(values_of_an_argument_are_told_apart),
 		cmocka_unit_test(forbidden_bits_end_the_process),
+		cmocka_unit_test(without_wanted_bits_the_process_ends),
 #ifdef __x86_64__
 		cmocka_unit_test(other_names_of_a_call_end_the_process),
 #endif
