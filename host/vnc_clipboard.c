@@ -20,8 +20,8 @@ enum { AGAIN_MS = 10000 };
 
 struct bridge {
 	int sock;
-	struct vm_handle vm;
-	struct clipboard_guest guest;
+	struct vm_handle *vm; /* NULL: one that does not end */
+	const struct clipboard_guest *guest;
 	struct clipboard_watch *watch;
 	size_t n; /* of the text that both sides have */
 	char text[VNC_CLIPBOARD_MAX];
@@ -43,6 +43,7 @@ static void remember(struct bridge *b, const char *text, size_t n)
 static int from_viewers(struct bridge *b)
 {
 	ssize_t n, last = -1;
+	int why;
 
 	while ((n = recv(b->sock, b->message, sizeof(b->message), MSG_DONTWAIT)) > 0) {
 		if (clipboard_is_text(b->message, (size_t)n) && !is_known(b, b->message, (size_t)n)) {
@@ -50,11 +51,12 @@ static int from_viewers(struct bridge *b)
 			last = n;
 		}
 	}
+	why = errno;
 	if (n == 0)
 		return -ECONNRESET;
 	if (last >= 0)
-		clipboard_set(&b->guest, b->text, b->n, NULL); /* a session that does not run has no clipboard */
-	return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+		clipboard_set(b->guest, b->text, b->n, NULL); /* a session that does not run has no clipboard */
+	return why == EAGAIN || why == EINTR ? 0 : -why;
 }
 
 /* -errno when the watch is over. */
@@ -73,15 +75,15 @@ static int from_guest(struct bridge *b)
 	return r;
 }
 
-static int run(struct bridge *b)
+static int pass_on(struct bridge *b)
 {
 	for (;;) {
 		struct pollfd p[2] = { { .fd = b->sock, .events = POLLIN }, { .fd = -1, .events = POLLIN } };
 		int r = 0;
 
 		if (!b->watch) {
-			r = clipboard_watch_start(&b->guest, &b->watch, NULL);
-			if (r == -ENOENT || vm_has_ended(&b->vm))
+			r = clipboard_watch_start(b->guest, &b->watch, NULL);
+			if (r == -ENOENT || (b->vm && vm_has_ended(b->vm)))
 				return r;
 		}
 		if (b->watch)
@@ -101,19 +103,31 @@ static int run(struct bridge *b)
 	}
 }
 
-int vnc_clipboard_start(const char *id, struct err *err)
+int vnc_clipboard_run(int sock, const struct clipboard_guest *guest, struct vm_handle *vm)
 {
 	struct bridge *b = calloc(1, sizeof(*b));
+	int r;
+
+	if (!b)
+		return -ENOMEM;
+	b->sock = sock;
+	b->guest = guest;
+	b->vm = vm;
+	r = pass_on(b);
+	clipboard_watch_close(b->watch);
+	free(b);
+	return r;
+}
+
+int vnc_clipboard_start(const char *id, struct err *err)
+{
+	struct vm_handle vm;
 	pid_t pid, parent = getpid();
 	int pair[2], r;
 
-	if (!b)
-		return err_errno(err, -ENOMEM, "clipboard");
-	r = vm_open(id, &b->vm, err);
-	if (r < 0) {
-		free(b);
+	r = vm_open(id, &vm, err);
+	if (r < 0)
 		return r;
-	}
 	r = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
 	pid = r == 0 ? fork() : -1;
 	if (pid == 0) {
@@ -121,9 +135,7 @@ int vnc_clipboard_start(const char *id, struct err *err)
 			_exit(1);
 		signal(SIGCHLD, SIG_DFL);
 		close(pair[0]);
-		b->sock = pair[1];
-		b->guest = (struct clipboard_guest){ .connect = clipboard_connect_vm, .arg = &b->vm };
-		_exit(run(b) < 0);
+		_exit(vnc_clipboard_run(pair[1], &(struct clipboard_guest){ .connect = clipboard_connect_vm, .arg = &vm }, &vm) < 0);
 	}
 	if (r == 0) {
 		close(pair[1]);
@@ -132,7 +144,6 @@ int vnc_clipboard_start(const char *id, struct err *err)
 			close(pair[0]);
 		}
 	}
-	vm_close(&b->vm);
-	free(b);
+	vm_close(&vm);
 	return r < 0 ? err_errno(err, r, "clipboard") : pair[0];
 }
