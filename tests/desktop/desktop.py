@@ -111,6 +111,32 @@ def middle(at, column, row):
     return at[0] + column * CELL[0] + CELL[0] // 2, at[1] + row * CELL[1] + CELL[1] // 2
 
 
+def marks(shot, at):
+    """The cells that are not empty."""
+    empty = cell(shot, at, FIELD_COLUMNS - 1, FIELD_ROWS - 1)
+    return {(x, y) for y in range(FIELD_ROWS) for x in range(FIELD_COLUMNS) if cell(shot, at, x, y) != empty}
+
+
+def click_is_shown(d, at, place):
+    d.click(*middle(at, *place))
+    d.until(lambda s: place in marks(s, at), f"a mark at {place}, where it was clicked")
+
+
+def settled(d):
+    """The screen and the cursor when nothing moves any more."""
+    shot = d.still(3)
+    return shot, d.cursor
+
+
+def restored(name, was):
+    """The display of a VM that begins with what was settled."""
+    check(vms()[name]["display"] == "%dx%d" % SIZE, f"ps tells another size of {name}")
+    d = Display(name)
+    check(d.shot() == was[0], f"the screen of {name} has other pixels than the one before")
+    check(d.cursor == was[1], f"the cursor of {name} is not the one before")
+    return d
+
+
 def image():
     """The name of the desktop image; without one the test is skipped."""
     found = subprocess.run([TOP + "/scripts/desktop-image.sh", "--find"], stdout=subprocess.PIPE, text=True, check=False)
