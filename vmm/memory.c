@@ -243,7 +243,9 @@ int mem_zero(struct mem *m, gpa_t gpa, size_t len)
 
 void mem_prefetch(const struct mem *m, gpa_t gpa)
 {
-	enum { LINE = 64, BEGINNING = 512 }; /* enough until the hardware has seen which way it goes */
+	/* Enough until the hardware has seen which way it goes, and the address is translated meanwhile. More is slower: lines that are on their
+	 * way occupy what the copy of now needs. */
+	enum { LINE = 64, BEGINNING = 128 };
 	uint64_t off;
 	const struct mem_region *r = resolve(m, gpa.v, BEGINNING, &off);
 
