@@ -64,22 +64,43 @@ static void connection_close(struct vnc_connection *c, bool kill)
 	c->let_in = false;
 }
 
-/* A free one, if need be that of the oldest who was not let in. NULL: all are viewers. */
+/* How many from there wait to be let in. */
+static unsigned waiting_from(const struct vnc_serve *s, const struct in6_addr *from)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(s->connection); i++) {
+		const struct vnc_connection *c = &s->connection[i];
+
+		n += c->control >= 0 && !c->let_in && memcmp(&c->from, from, sizeof(*from)) == 0;
+	}
+	return n;
+}
+
+/* A free one, if need be that of the oldest who was not let in, of the address that has most of those: who floods loses its own. NULL: all
+ * are viewers. */
 static struct vnc_connection *make_room(struct vnc_serve *s)
 {
-	struct vnc_connection *oldest = NULL;
+	struct vnc_connection *victim = NULL;
+	unsigned most = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(s->connection); i++) {
 		struct vnc_connection *c = &s->connection[i];
+		unsigned n;
 
 		if (c->control < 0)
 			return c;
-		if (!c->let_in && (!oldest || c->since_ns < oldest->since_ns))
-			oldest = c;
+		if (c->let_in)
+			continue;
+		n = waiting_from(s, &c->from);
+		if (n > most || (n == most && c->since_ns < victim->since_ns)) {
+			victim = c;
+			most = n;
+		}
 	}
-	if (oldest)
-		connection_close(oldest, true);
-	return oldest;
+	if (victim)
+		connection_close(victim, true);
+	return victim;
 }
 
 static void set_up(int sock)

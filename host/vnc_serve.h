@@ -3,7 +3,8 @@
  * The listening side of `coffer vnc`: a process of coffer-vnc for each connection, and texts between them.
  *
  * Nothing that a viewer sends is read here but what its process passes on: whether it was let in, and texts. A viewer that was let
- * in gets a connection to the display. When there are VNC_CONNECTIONS_MAX connections the oldest that was not let in goes.
+ * in gets a connection to the display. When there are VNC_CONNECTIONS_MAX connections the oldest that was not let in goes, of the
+ * address that has most of them.
  * Where wrong passwords come from others are refused for a while (vnc_guard.h).
  *
  * Threads: one. Trust: coffer-vnc processes are hostile (host/vnc/control.h).
