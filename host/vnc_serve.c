@@ -93,7 +93,7 @@ static struct vnc_connection *make_room(struct vnc_serve *s)
 		if (c->let_in)
 			continue;
 		n = waiting_from(s, &c->from);
-		if (n > most || (n == most && c->since_ns < victim->since_ns)) {
+		if (!victim || n > most || (n == most && c->since_ns < victim->since_ns)) {
 			victim = c;
 			most = n;
 		}
