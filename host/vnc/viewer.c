@@ -354,6 +354,20 @@ static int receive_display(const struct viewer *v)
 	return fd;
 }
 
+/* From the front, which takes its time; false: the viewer was not let in, or `coffer vnc` has gone. */
+static bool receive_hello(const struct viewer_fds *fds, struct front_hello *ret)
+{
+	struct pollfd p[2] = { { .fd = fds->stream, .events = POLLIN }, { .fd = fds->control } };
+
+	while (!p[0].revents) {
+		if (poll(p, 2, -1) < 0 && errno != EINTR)
+			return false;
+		if (p[1].revents)
+			return false;
+	}
+	return fd_read_full(fds->stream, ret, sizeof(*ret)) == sizeof(*ret);
+}
+
 int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, struct err *err)
 {
 	struct viewer *v = calloc(1, sizeof(*v));
@@ -364,8 +378,8 @@ int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, stru
 	if (!v)
 		return err_errno(err, -ENOMEM, "viewer");
 	v->control = fds->control;
-	if (fd_read_full(fds->stream, &hello, sizeof(hello)) != sizeof(hello))
-		return 0; /* it was not let in */
+	if (!receive_hello(fds, &hello))
+		return 0;
 	v->view_only = hello.view_only;
 	v->keys.positions = start->flags & VNC_POSITIONS;
 	if (hello.view_only)
