@@ -17,6 +17,7 @@
 #include "host/control_client.h"
 #include "lib/fd.h"
 #include "lib/le.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { HEAD = 4, REASON_MAX = 200 };
@@ -35,24 +36,16 @@ struct job {
 
 bool clipboard_is_text(const char *text, size_t n)
 {
-	const uint8_t *p = (const uint8_t *)text, *end = p + n;
+	uint32_t c;
+	int len;
 
-	while (p < end) {
-		unsigned more = *p < 0x80 ? 0 : *p >= 0xc2 && *p <= 0xdf ? 1 : *p >= 0xe0 && *p <= 0xef ? 2 : *p >= 0xf0 && *p <= 0xf4 ? 3 : 4;
-		uint8_t first = *p++;
-
-		if (first == 0 || more > 3 || (size_t)(end - p) < more)
+	while ((len = text_utf8_next(text, n, &c)) > 0) {
+		if (c == 0)
 			return false;
-		for (unsigned i = 0; i < more; i++)
-			if ((p[i] & 0xc0) != 0x80)
-				return false;
-		/* too long a form, a surrogate, beyond the last character */
-		if ((first == 0xe0 && p[0] < 0xa0) || (first == 0xed && p[0] > 0x9f) || (first == 0xf0 && p[0] < 0x90) ||
-		    (first == 0xf4 && p[0] > 0x8f))
-			return false;
-		p += more;
+		text += len;
+		n -= (size_t)len;
 	}
-	return true;
+	return len == 0;
 }
 
 int clipboard_connect_vm(void *arg, struct agent_conn **ret, struct err *err)

@@ -47,8 +47,11 @@ int clipboard_set(const struct clipboard_guest *g, const char *text, size_t n, s
  * makes no circle if it compares). Only the newest counts: when texts come faster than they are taken, the guest's program waits and skips.
  *
  *   clipboard_watch_start(g, &w, err);
- *   poll(clipboard_watch_fd(w), POLLIN)
- *   while ((r = clipboard_watch_next(w, &text, &n, err)) > 0) ...
+ *   do
+ *       while ((r = clipboard_watch_next(w, &text, &n, err)) > 0) ...
+ *   while (r == 0 && poll(clipboard_watch_fd(w), POLLIN))
+ *
+ * The first text can be there before anybody polls, with the answer to the start.
  */
 struct clipboard_watch;
 int clipboard_watch_start(const struct clipboard_guest *g, struct clipboard_watch **ret, struct err *err);

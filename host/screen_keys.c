@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "host/keys_us.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum { NAME_MAX_LEN = 32 };
@@ -81,38 +83,10 @@ static const struct named names[] = {
 	{ "XF86MonBrightnessDown", KEY_BRIGHTNESSDOWN, false },
 };
 
-/* The layout "us": each key, what it makes, and what it makes with shift. */
-static const struct {
-	uint8_t key;
-	char plain, shifted;
-} us[] = {
-	{ KEY_1, '1', '!' }, { KEY_2, '2', '@' }, { KEY_3, '3', '#' }, { KEY_4, '4', '$' }, { KEY_5, '5', '%' }, { KEY_6, '6', '^' },
-	{ KEY_7, '7', '&' }, { KEY_8, '8', '*' }, { KEY_9, '9', '(' }, { KEY_0, '0', ')' }, { KEY_MINUS, '-', '_' },
-	{ KEY_EQUAL, '=', '+' }, { KEY_TAB, '\t', 0 }, { KEY_Q, 'q', 'Q' }, { KEY_W, 'w', 'W' }, { KEY_E, 'e', 'E' },
-	{ KEY_R, 'r', 'R' }, { KEY_T, 't', 'T' }, { KEY_Y, 'y', 'Y' }, { KEY_U, 'u', 'U' }, { KEY_I, 'i', 'I' }, { KEY_O, 'o', 'O' },
-	{ KEY_P, 'p', 'P' }, { KEY_LEFTBRACE, '[', '{' }, { KEY_RIGHTBRACE, ']', '}' }, { KEY_ENTER, '\n', 0 }, { KEY_ENTER, '\r', 0 },
-	{ KEY_A, 'a', 'A' }, { KEY_S, 's', 'S' }, { KEY_D, 'd', 'D' }, { KEY_F, 'f', 'F' }, { KEY_G, 'g', 'G' }, { KEY_H, 'h', 'H' },
-	{ KEY_J, 'j', 'J' }, { KEY_K, 'k', 'K' }, { KEY_L, 'l', 'L' }, { KEY_SEMICOLON, ';', ':' }, { KEY_APOSTROPHE, '\'', '"' },
-	{ KEY_GRAVE, '`', '~' }, { KEY_BACKSLASH, '\\', '|' }, { KEY_Z, 'z', 'Z' }, { KEY_X, 'x', 'X' }, { KEY_C, 'c', 'C' },
-	{ KEY_V, 'v', 'V' }, { KEY_B, 'b', 'B' }, { KEY_N, 'n', 'N' }, { KEY_M, 'm', 'M' }, { KEY_COMMA, ',', '<' },
-	{ KEY_DOT, '.', '>' }, { KEY_SLASH, '/', '?' }, { KEY_SPACE, ' ', 0 }, { KEY_BACKSPACE, '\b', 0 }, { KEY_ESC, '\033', 0 },
-};
-
-int screen_key_of_char(uint32_t c, bool *ret_shift)
-{
-	for (size_t i = 0; c && i < ARRAY_SIZE(us); i++) {
-		if (c == (uint32_t)us[i].plain || c == (uint32_t)us[i].shifted) {
-			*ret_shift = c == (uint32_t)us[i].shifted;
-			return us[i].key;
-		}
-	}
-	return -ENOENT;
-}
-
 static int find_name(const char *s, size_t n, bool *ret_shift)
 {
 	if (n == 1)
-		return screen_key_of_char((uint8_t)*s, ret_shift);
+		return keys_us_of_char((uint8_t)*s, ret_shift);
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (strlen(names[i].name) == n && strncasecmp(names[i].name, s, n) == 0) {
 			*ret_shift = names[i].shift;
@@ -170,29 +144,6 @@ int screen_chord_parse(const char *text, struct screen_chord *ret, struct err *e
 	return 0;
 }
 
-int screen_utf8_next(const char *s, size_t n, uint32_t *ret)
-{
-	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-	uint8_t b = n ? (uint8_t)*s : 0;
-	uint32_t c;
-	int len = b < 0x80 ? 1 : b >= 0xc2 && b < 0xe0 ? 2 : (b & 0xf0) == 0xe0 ? 3 : b >= 0xf0 && b < 0xf5 ? 4 : 0;
-
-	if (n == 0)
-		return 0;
-	if (len == 0 || (size_t)len > n)
-		return -EILSEQ;
-	c = len == 1 ? b : b & (0xffu >> (len + 1));
-	for (int i = 1; i < len; i++) {
-		if (((uint8_t)s[i] & 0xc0) != 0x80)
-			return -EILSEQ;
-		c = c << 6 | ((uint8_t)s[i] & 0x3f);
-	}
-	if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-		return -EILSEQ;
-	*ret = c;
-	return len;
-}
-
 int screen_part_next(const char *text, size_t n, struct screen_part *ret)
 {
 	struct screen_part p = { .text = text };
@@ -201,11 +152,11 @@ int screen_part_next(const char *text, size_t n, struct screen_part *ret)
 	while (at < n) {
 		uint32_t c;
 		bool shift, lacks;
-		int len = screen_utf8_next(text + at, n - at, &c);
+		int len = text_utf8_next(text + at, n - at, &c);
 
 		if (len < 0)
 			return len;
-		lacks = screen_key_of_char(c, &shift) < 0;
+		lacks = keys_us_of_char(c, &shift) < 0;
 		if (lacks && at == 0)
 			p.paste = true;
 		if (p.paste && (c == '\n' || c == '\r'))

@@ -26,12 +26,6 @@ struct screen_chord {
 /* 0, or -EINVAL with a text that names what is unknown. */
 int screen_chord_parse(const char *text, struct screen_chord *ret, struct err *err);
 
-/* The key of a character, and whether shift is held: KEY_* or -ENOENT when the layout lacks it. Newline and tab are keys. */
-int screen_key_of_char(uint32_t c, bool *ret_shift);
-
-/* The next character of UTF-8: its bytes, 0 at the end, -EILSEQ. */
-int screen_utf8_next(const char *s, size_t n, uint32_t *ret);
-
 /*
  * How a text is entered: a part is typed, or pasted since the layout lacks what it begins and ends with. A paste reaches from
  * the first such character of a line to the last, so that a text in another script is not torn into words.

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <linux/input-event-codes.h>
 
+#include "host/keys_us.h"
 #include "host/screen_internal.h"
+#include "lib/text.h"
 #include "lib/util.h"
 
 enum {
@@ -98,7 +100,7 @@ int screen_hold_key(struct screen *s, const struct screen_chord *chord, uint32_t
 static int type_char(struct screen *s, uint32_t c, struct err *err)
 {
 	bool shift = false;
-	int key = screen_key_of_char(c, &shift);
+	int key = keys_us_of_char(c, &shift);
 	bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 	struct display_input_event e[5];
 	size_t n = 0;
@@ -120,7 +122,7 @@ static int type_part(struct screen *s, const char *text, size_t n, struct err *e
 	uint32_t c, typed = 0;
 	int len, r = 0;
 
-	while (r == 0 && (len = screen_utf8_next(text, n, &c)) > 0) {
+	while (r == 0 && (len = text_utf8_next(text, n, &c)) > 0) {
 		r = type_char(s, c, err);
 		text += len;
 		n -= (size_t)len;
@@ -140,7 +142,7 @@ static int set_clipboard(struct screen *s, const struct screen_part *p, struct e
 
 	if (r >= 0)
 		return 0;
-	screen_utf8_next(p->text, p->n, &c);
+	text_utf8_next(p->text, p->n, &c);
 	err_prefix(err, "no key of the layout makes U+%04X, and it cannot be pasted: ", c);
 	return r;
 }
@@ -185,11 +187,11 @@ static int check_text(const struct screen *s, const char *text, size_t n, struct
 	while (at < n) {
 		uint32_t c;
 		bool shift;
-		int len = screen_utf8_next(text + at, n - at, &c);
+		int len = text_utf8_next(text + at, n - at, &c);
 
 		if (len < 0 || c == 0)
 			return err_set(err, -EINVAL, "the text is not UTF-8 (byte %zu)", at);
-		if (!s->clipboard_set && screen_key_of_char(c, &shift) < 0)
+		if (!s->clipboard_set && keys_us_of_char(c, &shift) < 0)
 			return err_set(err, -EINVAL, "no key of the layout makes U+%04X, and there is no clipboard to paste it from", c);
 		at += (size_t)len;
 	}

@@ -86,6 +86,11 @@ static int pass_on(struct bridge *b)
 			if (r == -ENOENT || (b->vm && vm_has_ended(b->vm)))
 				return r;
 		}
+		/* Before waiting: a text that came with the answer to the start is not seen by poll any more. */
+		if (b->watch && from_guest(b) < 0) {
+			clipboard_watch_close(b->watch);
+			b->watch = NULL;
+		}
 		if (b->watch)
 			p[1].fd = clipboard_watch_fd(b->watch);
 		if (poll(p, 2, b->watch ? -1 : AGAIN_MS) < 0 && errno != EINTR)
@@ -94,11 +99,6 @@ static int pass_on(struct bridge *b)
 			r = from_viewers(b);
 			if (r < 0)
 				return r;
-		}
-		if (b->watch && p[1].revents && from_guest(b) < 0) {
-			clipboard_watch_close(b->watch);
-			b->watch = NULL;
-			poll(&p[0], 1, AGAIN_MS);
 		}
 	}
 }

@@ -2,6 +2,7 @@
 /* Texts for people: see text.h. */
 #include "lib/text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,20 +27,33 @@ static size_t length_by_lead(unsigned char c)
 	return c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 }
 
-size_t text_utf8_length(const char *text, size_t n)
+int text_utf8_next(const char *text, size_t n, uint32_t *ret)
 {
 	static const uint32_t min[] = { 0, 0, 0x80, 0x800, 0x10000 };
 	const unsigned char *s = (const unsigned char *)text;
-	size_t len = length_by_lead(s[0]);
+	size_t len = n ? length_by_lead(s[0]) : 0;
 	uint32_t c;
 
-	if (len > n)
+	if (n == 0)
 		return 0;
+	if (len == 0 || len > n)
+		return -EILSEQ;
 	for (size_t i = 1; i < len; i++)
 		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	c = len == 0 ? 0 : decode(s, len);
-	return len == 0 || c < min[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : len;
+			return -EILSEQ;
+	c = decode(s, len);
+	if (c < min[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+		return -EILSEQ;
+	*ret = c;
+	return (int)len;
+}
+
+size_t text_utf8_length(const char *text, size_t n)
+{
+	uint32_t c;
+	int len = text_utf8_next(text, n, &c);
+
+	return len < 0 ? 0 : (size_t)len;
 }
 
 bool text_is_utf8(const char *s)

@@ -20,6 +20,8 @@ enum {
 
 /* Bytes of the UTF-8 character at s (RFC 3629: shortest form, no surrogates) of n > 0 bytes; 0: it is none. */
 size_t text_utf8_length(const char *s, size_t n);
+/* The character at s of n bytes: its bytes, 0 at the end, -EILSEQ. */
+int text_utf8_next(const char *s, size_t n, uint32_t *ret);
 bool text_is_utf8(const char *s);
 /* How many bytes at the end may be the beginning of a character that is not complete: 0 to 3. */
 size_t text_incomplete(const char *s, size_t n);

@@ -4,26 +4,8 @@
 
 #include <linux/input-event-codes.h>
 
+#include "host/keys_us.h"
 #include "lib/util.h"
-
-/* The us layout: without shift and with it. */
-static const struct {
-	uint8_t plain, shifted;
-	uint16_t code;
-} characters[] = {
-	{ '`', '~', KEY_GRAVE },	{ '1', '!', KEY_1 },		 { '2', '@', KEY_2 },		{ '3', '#', KEY_3 },
-	{ '4', '$', KEY_4 },		{ '5', '%', KEY_5 },		 { '6', '^', KEY_6 },		{ '7', '&', KEY_7 },
-	{ '8', '*', KEY_8 },		{ '9', '(', KEY_9 },		 { '0', ')', KEY_0 },		{ '-', '_', KEY_MINUS },
-	{ '=', '+', KEY_EQUAL },	{ '[', '{', KEY_LEFTBRACE },	 { ']', '}', KEY_RIGHTBRACE },	{ '\\', '|', KEY_BACKSLASH },
-	{ ';', ':', KEY_SEMICOLON },	{ '\'', '"', KEY_APOSTROPHE },	 { ',', '<', KEY_COMMA },	{ '.', '>', KEY_DOT },
-	{ '/', '?', KEY_SLASH },	{ 'a', 'A', KEY_A },		 { 'b', 'B', KEY_B },		{ 'c', 'C', KEY_C },
-	{ 'd', 'D', KEY_D },		{ 'e', 'E', KEY_E },		 { 'f', 'F', KEY_F },		{ 'g', 'G', KEY_G },
-	{ 'h', 'H', KEY_H },		{ 'i', 'I', KEY_I },		 { 'j', 'J', KEY_J },		{ 'k', 'K', KEY_K },
-	{ 'l', 'L', KEY_L },		{ 'm', 'M', KEY_M },		 { 'n', 'N', KEY_N },		{ 'o', 'O', KEY_O },
-	{ 'p', 'P', KEY_P },		{ 'q', 'Q', KEY_Q },		 { 'r', 'R', KEY_R },		{ 's', 'S', KEY_S },
-	{ 't', 'T', KEY_T },		{ 'u', 'U', KEY_U },		 { 'v', 'V', KEY_V },		{ 'w', 'W', KEY_W },
-	{ 'x', 'X', KEY_X },		{ 'y', 'Y', KEY_Y },		 { 'z', 'Z', KEY_Z },
-};
 
 /* Keys that are the same with shift. */
 static const struct {
@@ -116,11 +98,13 @@ static const struct {
 
 uint16_t keys_find(uint32_t keysym, int *ret_shift)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(characters); i++)
-		if (keysym == characters[i].plain || keysym == characters[i].shifted) {
-			*ret_shift = keysym == characters[i].shifted;
-			return characters[i].code;
-		}
+	bool shift = false;
+	int code = keysym > ' ' && keysym < 0x7f ? keys_us_of_char(keysym, &shift) : -1;
+
+	if (code >= 0) {
+		*ret_shift = shift;
+		return (uint16_t)code;
+	}
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
 		if (keysym == others[i].keysym) {
 			*ret_shift = -1;

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "host/keys_us.h"
 #include "host/screen_keys.h"
 #include "lib/util.h"
 
@@ -93,17 +94,17 @@ static void all_of_ascii_can_be_typed(void **ctx)
 
 	(void)ctx;
 	for (uint32_t c = ' '; c <= '~'; c++) {
-		assert_true(screen_key_of_char(c, &shift) > 0);
+		assert_true(keys_us_of_char(c, &shift) > 0);
 		if (c >= 'A' && c <= 'Z')
 			assert_true(shift);
 		if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == ' ')
 			assert_false(shift);
 	}
-	assert_int_equal(screen_key_of_char('\n', &shift), KEY_ENTER);
-	assert_int_equal(screen_key_of_char('\t', &shift), KEY_TAB);
-	assert_int_equal(screen_key_of_char(0, &shift), -ENOENT);
-	assert_int_equal(screen_key_of_char(0xe4, &shift), -ENOENT);
-	assert_int_equal(screen_key_of_char('_', &shift), KEY_MINUS);
+	assert_int_equal(keys_us_of_char('\n', &shift), KEY_ENTER);
+	assert_int_equal(keys_us_of_char('\t', &shift), KEY_TAB);
+	assert_int_equal(keys_us_of_char(0, &shift), -ENOENT);
+	assert_int_equal(keys_us_of_char(0xe4, &shift), -ENOENT);
+	assert_int_equal(keys_us_of_char('_', &shift), KEY_MINUS);
 	assert_true(shift);
 }
 
