@@ -219,6 +219,8 @@ static bool on_connection(struct vnc_serve *s, struct vnc_connection *c)
 			vnc_guard_wrong(&s->guard, &c->from, loop_now_ns());
 			return true;
 		}
+		if (state != VNC_LET_IN)
+			return false;
 		vnc_guard_right(&s->guard, &c->from);
 		return let_in(s, c);
 	case VNC_CLIPBOARD:

@@ -51,7 +51,6 @@ struct vnc_start {
 
 enum vnc_state {
 	VNC_LET_IN = 1,
-	VNC_LET_IN_TO_VIEW,
 	VNC_WRONG_PASSWORD,
 };
 

@@ -88,11 +88,12 @@ static bool answers(const char password[VNC_PASSWORD_MAX], const uint8_t challen
 	return memeql_sec(right, answer, sizeof(right));
 }
 
-static void tell(struct front *f, enum vnc_state state)
+/* Before the viewer's delay: others from there are refused meanwhile. */
+static void tell_wrong(struct front *f)
 {
-	const struct vnc_state_message m = { { VNC_STATE, sizeof(m.state) }, state };
+	const struct front_hello hello = { .wrong = 1 };
 
-	send(f->fds->control, &m, sizeof(m), MSG_DONTWAIT | MSG_NOSIGNAL);
+	send(f->fds->stream, &hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 /* The challenge. 0, -EACCES after the refusal was sent, or another -errno. */
@@ -116,7 +117,7 @@ static int check_password(struct front *f, int minor, bool *ret_view_only)
 		*ret_view_only = !full;
 		return send_u32(f, 0);
 	}
-	tell(f, VNC_WRONG_PASSWORD);
+	tell_wrong(f);
 	nanosleep(&delay, NULL);
 	r = send_u32(f, 1);
 	if (r < 0 || minor < 8)

@@ -40,7 +40,7 @@ static int receive_start(struct vnc_start *start, struct front_fds *fds, struct 
 	if (n != (ssize_t)sizeof(*start) || start->h.op != VNC_START || nfds < 1)
 		return err_set(err, n < 0 ? (int)n : -EPROTO, "stdin does not say what to do: 'coffer vnc' starts this program");
 	start->name[VNC_NAME_MAX] = 0;
-	*fds = (struct front_fds){ .connection = fd[0], .control = STDIN_FILENO, .certificate = -1, .key = -1, .pages = -1 };
+	*fds = (struct front_fds){ .connection = fd[0], .stream = -1, .certificate = -1, .key = -1, .pages = -1 };
 	if (start->flags & VNC_TLS && next + 1 < nfds) {
 		fds->certificate = fd[next++];
 		fds->key = fd[next++];
@@ -54,7 +54,7 @@ static int receive_start(struct vnc_start *start, struct front_fds *fds, struct 
 
 static int run_viewer(const struct vnc_start *start, const struct front_fds *f, int stream, struct err *err)
 {
-	const struct viewer_fds fds = { f->connection, f->control, stream };
+	const struct viewer_fds fds = { f->connection, STDIN_FILENO, stream };
 	int r;
 
 	fd_close(f->certificate);
@@ -67,7 +67,7 @@ static int run_viewer(const struct vnc_start *start, const struct front_fds *f, 
 static int serve(struct err *err)
 {
 	struct vnc_start start;
-	struct front_fds fds = { -1, -1, -1, -1, -1, -1 };
+	struct front_fds fds = { -1, -1, -1, -1, -1 };
 	int pair[2];
 	pid_t pid, parent = getpid();
 	int r = receive_start(&start, &fds, err);
@@ -82,6 +82,7 @@ static int serve(struct err *err)
 		return err_errno(err, -errno, "fork");
 	if (pid == 0) {
 		close(pair[0]);
+		close(STDIN_FILENO);
 		fds.stream = pair[1];
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 			return 0;

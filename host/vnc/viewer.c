@@ -368,10 +368,25 @@ static bool receive_hello(const struct viewer_fds *fds, struct front_hello *ret)
 	return fd_read_full(fds->stream, ret, sizeof(*ret)) == sizeof(*ret);
 }
 
+static int tell_state(const struct viewer *v, enum vnc_state state)
+{
+	const struct vnc_state_message m = { { VNC_STATE, sizeof(m.state) }, state };
+
+	return send(v->control, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m) ? 0 : -ECONNRESET;
+}
+
+/* The front still has to say so to the viewer, and this process' end would be its end. */
+static void wait_for_end(const struct viewer_fds *fds)
+{
+	struct pollfd p[2] = { { .fd = fds->stream }, { .fd = fds->control } };
+
+	while (poll(p, 2, -1) < 0 && errno == EINTR)
+		;
+}
+
 int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, struct err *err)
 {
 	struct viewer *v = calloc(1, sizeof(*v));
-	struct vnc_state_message m = { { VNC_STATE, sizeof(m.state) }, VNC_LET_IN };
 	struct front_hello hello;
 	int fd, r;
 
@@ -380,11 +395,14 @@ int viewer_run(const struct vnc_start *start, const struct viewer_fds *fds, stru
 	v->control = fds->control;
 	if (!receive_hello(fds, &hello))
 		return 0;
-	v->view_only = hello.view_only;
+	if (hello.wrong) {
+		if (tell_state(v, VNC_WRONG_PASSWORD) == 0)
+			wait_for_end(fds);
+		return 0;
+	}
+	v->view_only = hello.view_only || start->flags & VNC_VIEW_ONLY;
 	v->keys.positions = start->flags & VNC_POSITIONS;
-	if (hello.view_only)
-		m.state = VNC_LET_IN_TO_VIEW;
-	if (send(fds->control, &m, sizeof(m), MSG_NOSIGNAL) != sizeof(m))
+	if (tell_state(v, VNC_LET_IN) < 0)
 		return 0;
 	fd = receive_display(v);
 	if (fd < 0)

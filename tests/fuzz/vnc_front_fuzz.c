@@ -71,13 +71,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct web_pages *pages;
 	uint64_t pages_size;
 	uint8_t *out = malloc(OUTPUT_MAX);
-	int connection[2], watch[2], control[2], r;
+	int connection[2], watch[2], r;
 	struct front_fds fds;
 	struct front *f = calloc(1, sizeof(*f));
 	uint64_t begun = loop_now_ns();
 
-	if (!f || !out || socketpair(AF_UNIX, SOCK_STREAM, 0, connection) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, watch) < 0 ||
-	    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, control) < 0)
+	if (!f || !out || socketpair(AF_UNIX, SOCK_STREAM, 0, connection) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, watch) < 0)
 		abort();
 	if (framed)
 		start.flags &= ~(uint32_t)VNC_WEB;
@@ -87,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	shutdown(connection[1], SHUT_WR);
 	close(watch[1]); /* who would have to wait gives up instead */
-	fds = (struct front_fds){ .connection = connection[0], .control = control[0], .stream = watch[0], .certificate = -1, .key = -1, .pages = -1 };
+	fds = (struct front_fds){ .connection = connection[0], .stream = watch[0], .certificate = -1, .key = -1, .pages = -1 };
 	f->start = &start;
 	f->fds = &fds;
 	f->t.fd = connection[0];
@@ -102,10 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	f->t.framed = f->t.framed && !framed;
 	check_answer(&in, f, start.flags & VNC_WEB, out, framed ? 0 : drain(connection[1], out, OUTPUT_MAX));
 	transport_finish(&f->t);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++)
 		close(connection[i]);
-		close(control[i]);
-	}
 	close(watch[0]);
 	free(pages);
 	free(out);

@@ -25,7 +25,7 @@ struct door {
 	struct vnc_start start;
 	struct front_fds fds;
 	struct front f;
-	int client, control, watch;
+	int client, watch;
 	pthread_t thread;
 	bool view_only;
 	int result;
@@ -34,16 +34,14 @@ struct door {
 static int setup(void **state)
 {
 	struct door *d = calloc(1, sizeof(*d));
-	int connection[2], control[2], watch[2];
+	int connection[2], watch[2];
 
 	assert_non_null(d);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, connection), 0);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, control), 0);
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, watch), 0);
 	d->client = connection[1];
-	d->control = control[1];
 	d->watch = watch[1];
-	d->fds = (struct front_fds){ connection[0], control[0], watch[0], -1, -1, -1 };
+	d->fds = (struct front_fds){ connection[0], watch[0], -1, -1, -1 };
 	d->start = (struct vnc_start){ .password = "secret", .view_password = "watch" };
 	d->f.start = &d->start;
 	d->f.fds = &d->fds;
@@ -62,10 +60,8 @@ static int teardown(void **state)
 	if (d->f.credentials)
 		gnutls_certificate_free_credentials(d->f.credentials);
 	close(d->client);
-	close(d->control);
 	close(d->watch);
 	close(d->fds.connection);
-	close(d->fds.control);
 	close(d->fds.stream);
 	free(d);
 	return 0;
@@ -251,7 +247,7 @@ static void a_password_that_is_not_set_lets_nobody_in(void **state)
 static void a_wrong_password_is_told_and_reported(void **state)
 {
 	struct door *d = *state;
-	struct vnc_state_message m;
+	struct front_hello hello;
 
 	begin(d, VNC_PASSWORD);
 	greet(d, "RFB 003.007\n", 2);
@@ -259,8 +255,8 @@ static void a_wrong_password_is_told_and_reported(void **state)
 	expect(d, "\0\0\0\1", 4); /* 3.7 has no reasons */
 	assert_int_equal(finish(d), -EACCES);
 	expect_end(d);
-	assert_int_equal(recv(d->control, &m, sizeof(m), 0), sizeof(m));
-	assert_int_equal(m.state, VNC_WRONG_PASSWORD);
+	assert_int_equal(recv(d->watch, &hello, sizeof(hello), 0), sizeof(hello));
+	assert_int_equal(hello.wrong, 1);
 }
 
 static void where_tls_is_demanded_an_old_version_hears_why_not(void **state)
