@@ -13,7 +13,7 @@
  * It has when it has made as many buffers available as it was given back: `given` counts the difference. That is asked for by the
  * notification of the last of them alone.
  *
- * Threads: queues, injection and main_work in main, the rest on vCPU threads, all under the device lock.
+ * Threads: queues and injection in main, the rest on vCPU threads, all under the device lock.
  * Trust: buffers, requests and the config space's selectors are the guest's. Events are checked against what the device has, so a
  * client cannot tell the guest of keys that do not exist.
  * Snapshot: selectors, pressed keys, touches, lights, the ring, `given`. Who held a key down is gone after a restore: `restored`

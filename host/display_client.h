@@ -8,10 +8,10 @@
  *
  *   display_client_connect(dirfd, &c, err)
  *   while ((r = display_client_wait(&c, deadline, err)) >= 0)
- *           if (r & DISPLAY_CLIENT_DAMAGE) { draw c.scanout[i].damage; display_client_clear(&c, i); display_client_ready(&c); }
+ *           if (r & DISPLAY_CLIENT_DAMAGE) { draw c.scanout[i].damage; display_client_clear(&c, i); display_client_ready(&c, err); }
  *
  * Input is one message at a time: after display_client_input nothing more can be sent before DISPLAY_CLIENT_TAKEN, whose answer is
- * in `taken`. display_client_send does both.
+ * in `taken_status` and `taken_frame`. display_client_send does both.
  *
  * Trust: the monitor may be taken over by its guest. Its messages are checked, so that every surface and every cursor image that is
  * shown here lies inside the memory that is mapped, which can neither shrink nor be written by us. Pixels may change at any moment.

@@ -2,7 +2,7 @@
 /*
  * How programs on the host see a VM's display and give it input: the messages of DIR/display.sock.
  *
- * The socket is SOCK_SEQPACKET; only the VM's owner can connect. The monitor listens, at most DISPLAY_CLIENTS_MAX at once.
+ * The socket is SOCK_SEQPACKET; only the VM's owner and root can connect. The monitor listens, at most DISPLAY_CLIENTS_MAX at once.
  * One message a packet, of exactly its struct's size, little-endian, no descriptors but the one of DISPLAY_HELLO.
  *
  * Pixels: all surfaces lie in one memory, which DISPLAY_HELLO passes as a sealed memfd that can be mapped for reading only. A

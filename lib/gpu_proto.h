@@ -84,5 +84,5 @@ struct gpu_ready {
 	struct gpu_reply h;
 	le32 version, ncapsets;
 	struct gpu_capset capset[GPU_CAPSETS_MAX];
-	char text[256]; /* the renderer's name, or the error */
+	char text[256]; /* the error */
 };

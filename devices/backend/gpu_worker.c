@@ -62,7 +62,6 @@ static int take_ready(struct gpu_worker *w, struct gpu_ready *a, struct err *err
 		w->capset[i] = a->capset[i];
 		mask_caps(&w->capset[i]);
 	}
-	snprintf(w->renderer, sizeof(w->renderer), "%s", a->text);
 	return 0;
 }
 

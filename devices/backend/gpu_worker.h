@@ -40,7 +40,6 @@ struct gpu_worker {
 	bool want_room;
 	uint32_t ncapsets;
 	struct gpu_capset capset[GPU_CAPSETS_MAX];
-	char renderer[256];
 };
 
 /* Send GPU_START with the display's memory and wait for GPU_READY, at most GPU_WORKER_START_MS. Takes sock, also when it fails. `memory`: MiB

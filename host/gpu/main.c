@@ -16,6 +16,7 @@
 
 #include "host/gpu/jail.h"
 #include "host/gpu/serve.h"
+#include "lib/log.h"
 #include "lib/opt.h"
 
 struct gpu_options {
@@ -43,13 +44,14 @@ static int clear_environment(void)
 
 static int serve(const struct gpu_options *o, const struct log *log, struct err *err)
 {
-	static struct serve_gpu s;
+	struct serve_gpu *s = calloc(1, sizeof(*s)); /* until the process ends: the renderer keeps pointers into it */
 	struct err why = ERR_INIT;
 	int node = -1, r;
 
-	s.sock = STDIN_FILENO;
-	s.log = log;
-	r = serve_gpu_start(&s, err);
+	if (!s)
+		return err_errno(err, -ENOMEM, "start");
+	s->sock = STDIN_FILENO;
+	r = serve_gpu_start(s, err);
 	if (r < 0)
 		return r;
 	r = gpu_jail_enter(o->render_node, &why);
@@ -60,10 +62,10 @@ static int serve(const struct gpu_options *o, const struct log *log, struct err 
 		r = node < 0 ? err_errno(&why, -errno, "--render-node '%s'", o->render_node) : 0;
 	}
 	if (r >= 0)
-		r = renderer_open(&s.renderer, node, &s.ready, &why);
+		r = renderer_open(&s->renderer, node, &s->ready, &why);
 	if (r >= 0)
-		r = gpu_jail_filter(s.renderer.limit, &why);
-	r = serve_gpu_run(&s, r < 0 ? &why : NULL, err);
+		r = gpu_jail_filter(s->renderer.limit, &why);
+	r = serve_gpu_run(s, r < 0 ? &why : NULL, err);
 	return r;
 }
 

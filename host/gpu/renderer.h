@@ -40,7 +40,7 @@ struct renderer {
 	struct virgl_renderer_callbacks callbacks; /* virglrenderer keeps a pointer to them */
 };
 
-/* Start virglrenderer; fills capsets and text of *ret. memory and limit are set before the first request. */
+/* Start virglrenderer; fills capsets of *ret. memory and limit are set before the first request. */
 int renderer_open(struct renderer *r, int render_node, struct gpu_ready *ret, struct err *err);
 void renderer_close(struct renderer *r); /* accepts a zeroed one */
 

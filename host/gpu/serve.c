@@ -90,8 +90,6 @@ static int serve_one(struct serve_gpu *s, struct err *err)
 	if (n != sizeof(q))
 		return err_set(err, -EPROTO, "a request of %zd bytes instead of %zu", n, sizeof(q));
 	status = renderer_request(&s->renderer, &q);
-	if (status == 0 && (le16_get(q.flags) & GPU_FENCE))
-		s->last_fence = le32_get(q.seq);
 	if (answer(s, GPU_DONE, le32_get(q.seq), status) < 0)
 		return 0;
 	return tell_fences(s) < 0 ? 0 : 1;

@@ -3,14 +3,11 @@
 #pragma once
 #include "host/gpu/renderer.h"
 #include "lib/err.h"
-#include "lib/log.h"
 
 struct serve_gpu {
 	int sock; /* the monitor's end is its life */
-	const struct log *log;
 	struct renderer renderer;
 	struct gpu_ready ready;
-	uint32_t last_fence; /* seq of the newest request with GPU_FENCE that was carried out */
 	uint32_t told_fence;
 };
 

@@ -11,7 +11,7 @@
  * whose place is then taken by the stream to the front, or by the connection itself.
  *
  * Trust: the viewer is known, and still hostile: what it sends is parsed by libvncserver in a jail that has its connection, a
- * picture to read, and input to give. The guest's pictures, cursors and texts are bounded before they come here or here.
+ * picture to read, and input to give. The guest's pictures, cursors and texts are bounded before they come here.
  * Limits: cut text of VNC_CLIPBOARD_MAX bytes; one scanout, the first.
  */
 #pragma once
