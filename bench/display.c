@@ -123,11 +123,20 @@ static rfbClient *view(int port, const char *encoding, uint64_t *area)
 	return rfbInitClient(c, NULL, NULL) ? c : NULL;
 }
 
+static _Noreturn void die(const char *why)
+{
+	fprintf(stderr, "display: %s\n", why);
+	exit(1);
+}
+
 static void until_all(rfbClient *c, uint64_t *area)
 {
-	while (*area < WIDTH * HEIGHT)
-		if (WaitForMessage(c, 1000000) < 0 || (c->buffered > 0 || WaitForMessage(c, 0) > 0 ? !HandleRFBServerMessage(c) : 0))
-			exit(1);
+	while (*area < WIDTH * HEIGHT) {
+		if (WaitForMessage(c, 1000000) < 0)
+			die("a server has gone");
+		if ((c->buffered > 0 || WaitForMessage(c, 0) > 0) && !HandleRFBServerMessage(c))
+			die("a server breaks the protocol");
+	}
 	*area = 0;
 }
 
@@ -143,7 +152,7 @@ static double once(rfbClient *c, uint64_t *area, int to)
 	uint64_t start = loop_now_ns();
 
 	if (write(to, "x", 1) != 1)
-		exit(1);
+		die("a server has gone");
 	until_all(c, area);
 	return (double)(loop_now_ns() - start) / 1e6;
 }
@@ -155,7 +164,7 @@ static double measure(const char *encoding, const int to[2])
 	double ms[2][FRAMES];
 
 	if (!c[0] || !c[1])
-		exit(1);
+		die("a server does not take a viewer");
 	for (int i = 0; i < 2; i++) {
 		until_all(c[i], &area[i]);
 		once(c[i], &area[i], to[i]);
@@ -204,7 +213,7 @@ static double idle(pid_t coffer)
 	size_t n;
 
 	if (!c)
-		exit(1);
+		die("coffer vnc does not take a viewer");
 	until_all(c, &area);
 	snprintf(command, sizeof(command), "echo %d; pgrep -P %d", coffer, coffer);
 	f = popen(command, "r");
@@ -215,6 +224,22 @@ static double idle(pid_t coffer)
 	before = ticks(pids);
 	sleep(IDLE_S);
 	return (double)(ticks(pids) - before) / (double)sysconf(_SC_CLK_TCK) / IDLE_S * 100;
+}
+
+/* No viewer stays, which would be sent to through all of what follows. */
+static bool await_listener(int port)
+{
+	for (int tries = 0; tries < 1000; tries++) {
+		uint64_t area = 0;
+		rfbClient *c = view(port, "raw", &area);
+
+		if (c) {
+			rfbClientCleanup(c);
+			return true;
+		}
+		usleep(20000);
+	}
+	return false;
 }
 
 int main(int argc, char **argv)
@@ -249,14 +274,8 @@ int main(int argc, char **argv)
 		if (i < 2)
 			to[i] = pipes[1];
 	}
-	for (int tries = 0; tries < 1000; tries++) { /* until both listen */
-		uint64_t area = 0;
-		rfbClient *a = view(PORT_OURS, "raw", &area), *b = view(PORT_THEIRS, "raw", &area);
-
-		if (a && b)
-			break;
-		usleep(20000);
-	}
+	if (!await_listener(PORT_OURS) || !await_listener(PORT_THEIRS))
+		die("a server does not listen after 20 s");
 	for (size_t i = 0; i < ARRAY_SIZE(encodings); i++)
 		worst = MAX(worst, measure(encodings[i], to));
 	double cpu = idle(pid[2]);
