@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
 enum { PIXEL = 4 };
@@ -134,33 +135,69 @@ bool picture_is_flat(const struct picture *p)
 	return true;
 }
 
+static const uint8_t *pixel(const struct picture *p, uint32_t x, uint32_t y)
+{
+	return p->rgba + ((size_t)y * p->width + x) * PIXEL;
+}
+
+/* Any colour fits. */
+static bool is_any(const uint8_t *what)
+{
+	return what[3] < 128;
+}
+
 static bool is_at(const struct picture *p, const struct picture *what, uint32_t x, uint32_t y)
 {
 	for (uint32_t j = 0; j < what->height; j++) {
-		const uint8_t *a = p->rgba + ((size_t)(y + j) * p->width + x) * PIXEL;
-		const uint8_t *b = what->rgba + (size_t)j * what->width * PIXEL;
+		const uint8_t *a = pixel(p, x, y + j), *b = pixel(what, 0, j);
 
 		for (uint32_t i = 0; i < what->width; i++, a += PIXEL, b += PIXEL)
-			if (b[3] >= 128 && !same_colour(a, b))
+			if (!is_any(b) && !same_colour(a, b))
 				return false;
 	}
 	return true;
 }
 
-bool picture_find(const struct picture *p, const struct picture *what, uint32_t *ret_x, uint32_t *ret_y)
+/* A pixel and its right neighbour that differ, which most places of a screen have not; false: there are none. */
+static bool find_edge(const struct picture *what, uint32_t *ret_x, uint32_t *ret_y)
 {
-	if (what->width == 0 || what->height == 0 || what->width > p->width || what->height > p->height)
-		return false;
-	for (uint32_t y = 0; y <= p->height - what->height; y++) {
-		for (uint32_t x = 0; x <= p->width - what->width; x++) {
-			if (is_at(p, what, x, y)) {
+	for (uint32_t y = 0; y < what->height; y++)
+		for (uint32_t x = 0; x + 1 < what->width; x++) {
+			const uint8_t *a = pixel(what, x, y), *b = pixel(what, x + 1, y);
+
+			if (!is_any(a) && !is_any(b) && !same_colour(a, b)) {
 				*ret_x = x;
 				*ret_y = y;
 				return true;
 			}
 		}
-	}
 	return false;
+}
+
+int picture_find(const struct picture *p, const struct picture *what, uint64_t until_ns, uint32_t *ret_x, uint32_t *ret_y)
+{
+	uint32_t ex = 0, ey = 0;
+	bool edge;
+
+	if (what->width == 0 || what->height == 0 || what->width > p->width || what->height > p->height)
+		return 0;
+	edge = find_edge(what, &ex, &ey);
+	for (uint32_t y = 0; y <= p->height - what->height; y++) {
+		for (uint32_t x = 0; x <= p->width - what->width; x++) {
+			const uint8_t *a = pixel(p, x + ex, y + ey), *b = pixel(what, ex, ey);
+
+			if (edge && !(same_colour(a, b) && same_colour(a + PIXEL, b + PIXEL)))
+				continue;
+			if (is_at(p, what, x, y)) {
+				*ret_x = x;
+				*ret_y = y;
+				return 1;
+			}
+		}
+		if (until_ns && loop_now_ns() >= until_ns)
+			return -ETIMEDOUT;
+	}
+	return 0;
 }
 
 bool picture_parse_number(const char **at, uint32_t *ret)

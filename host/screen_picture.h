@@ -37,8 +37,9 @@ bool picture_equal(const struct picture *a, const struct picture *b);
 /* One colour, or nothing. */
 bool picture_is_flat(const struct picture *p);
 
-/* Where `what` is in `p`, with exactly its colours; pixels of `what` with an alpha below 128 stand for any. */
-bool picture_find(const struct picture *p, const struct picture *what, uint32_t *ret_x, uint32_t *ret_y);
+/* Where `what` is in `p`, with exactly its colours; pixels of `what` with an alpha below 128 stand for any. 1: there, the first line by
+ * line; 0: nowhere; -ETIMEDOUT: not known at until_ns (loop_now_ns; 0: no limit), since a screen can be drawn so that it takes long. */
+int picture_find(const struct picture *p, const struct picture *what, uint64_t until_ns, uint32_t *ret_x, uint32_t *ret_y);
 
 /* A number of up to 9 digits at *at, which moves behind it; false when there is none. */
 bool picture_parse_number(const char **at, uint32_t *ret);

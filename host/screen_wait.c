@@ -61,7 +61,7 @@ static int look(struct watch *t, struct screen_point *ret_at, bool *ret_changed)
 		return r;
 	}
 	if (t->kind == SCREEN_WAIT_IMAGE) {
-		r = picture_find(&now, t->w->image, &ret_at->x, &ret_at->y);
+		r = picture_find(&now, t->w->image, t->end * 1000000, &ret_at->x, &ret_at->y);
 		ret_at->x += t->region.x;
 		ret_at->y += t->region.y;
 		picture_free(&now);
@@ -119,7 +119,7 @@ static int watch(struct watch *t, struct screen_point *ret_at, struct err *err)
 		if (changed)
 			still = screen_now_ms();
 	}
-	return r < 0 ? err_errno(err, r, "a picture of the screen") : 0;
+	return r == -ETIMEDOUT ? timed_out(t, err) : r < 0 ? err_errno(err, r, "a picture of the screen") : 0;
 }
 
 int screen_wait(struct screen *s, const struct screen_wait *w, struct screen_point *ret_at, struct err *err)

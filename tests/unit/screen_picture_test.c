@@ -15,6 +15,7 @@
 
 #include "host/screen_picture.h"
 #include "lib/fd.h"
+#include "lib/loop.h"
 #include "lib/util.h"
 
 enum { WIDTH = 7, HEIGHT = 5, STRIDE = WIDTH * 4 + 12 };
@@ -182,13 +183,43 @@ static void an_image_is_found_where_it_is(void **ctx)
 	(void)ctx;
 	for (uint32_t j = 0; j < 3; j++)
 		memcpy(part.rgba + j * 8, p.rgba + ((5 + j) * 9 + 7) * 4, 8);
-	assert_true(picture_find(&p, &part, &x, &y));
+	assert_int_equal(picture_find(&p, &part, 0, &x, &y), 1);
 	assert_true(x == 7 && y == 5);
 	part.rgba[0] ^= 1;
-	assert_false(picture_find(&p, &part, &x, &y));
+	assert_int_equal(picture_find(&p, &part, 0, &x, &y), 0);
 	part.rgba[3] = 0; /* may be anything */
-	assert_true(picture_find(&p, &part, &x, &y));
-	assert_false(picture_find(&part, &p, &x, &y));
+	assert_int_equal(picture_find(&p, &part, 0, &x, &y), 1);
+	assert_int_equal(picture_find(&part, &p, 0, &x, &y), 0);
+	picture_free(&part);
+	picture_free(&p);
+}
+
+static void an_image_of_one_colour_is_found(void **ctx)
+{
+	struct picture p = { 6, 5, calloc(6 * 5, 4) }, part = { 2, 3, malloc(2 * 3 * 4) };
+	uint32_t x, y;
+
+	(void)ctx;
+	memset(part.rgba, 0xff, 2 * 3 * 4);
+	assert_int_equal(picture_find(&p, &part, 0, &x, &y), 0);
+	for (uint32_t j = 1; j < 4; j++)
+		memset(p.rgba + (j * 6 + 3) * 4, 0xff, 8);
+	assert_int_equal(picture_find(&p, &part, 0, &x, &y), 1);
+	assert_true(x == 3 && y == 1);
+	picture_free(&part);
+	picture_free(&p);
+}
+
+static void a_search_ends_with_its_time(void **ctx)
+{
+	struct picture p = make(9, 8), part = { 2, 1, malloc(2 * 4) };
+	uint32_t x, y;
+
+	(void)ctx;
+	memcpy(part.rgba, p.rgba + (7 * 9 + 7) * 4, 8);
+	assert_int_equal(picture_find(&p, &part, 1, &x, &y), -ETIMEDOUT);
+	assert_int_equal(picture_find(&p, &part, loop_now_ns() + 600000000000, &x, &y), 1);
+	assert_true(x == 7 && y == 7);
 	picture_free(&part);
 	picture_free(&p);
 }
@@ -246,6 +277,8 @@ int main(void)
 		cmocka_unit_test(odd_factors_weigh_by_area),
 		cmocka_unit_test(a_scale_is_a_size_or_a_factor),
 		cmocka_unit_test(an_image_is_found_where_it_is),
+		cmocka_unit_test(an_image_of_one_colour_is_found),
+		cmocka_unit_test(a_search_ends_with_its_time),
 		cmocka_unit_test(png_keeps_every_pixel),
 		cmocka_unit_test(what_is_no_png_is_said),
 		cmocka_unit_test(a_full_disk_is_said),
