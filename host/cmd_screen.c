@@ -202,6 +202,8 @@ static int perform(const struct action *a, struct screen_call *c)
 		r = a->run(c);
 		screen_close(&s);
 	}
+	if (r == -ECONNRESET || r == -EPIPE)
+		vm_explain_end(c->vm, NULL, &c->err);
 	return status_of(c, r);
 }
 

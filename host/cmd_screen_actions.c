@@ -272,9 +272,15 @@ int cmd_screen_do_type(struct screen_call *c)
 static int read_image(struct screen_call *c, struct picture *ret)
 {
 	_cleanup_close_ int fd = open(c->o->image, O_RDONLY | O_CLOEXEC);
-	int r = fd < 0 ? err_errno(&c->err, -errno, "'%.200s'", c->o->image) : picture_read_png(fd, ret, &c->err);
+	uint32_t width = DISPLAY_SIZE_MAX, height = DISPLAY_SIZE_MAX;
+	int r = fd < 0 ? err_errno(&c->err, -errno, "'%.200s'", c->o->image) : 0;
 
-	if (r < 0 && fd >= 0)
+	if (r < 0)
+		return r;
+	/* One that is larger than what is shown now would be waited for in vain, and one of that size takes memory. */
+	screen_size(c->s, &width, &height, NULL);
+	r = picture_read_png(fd, width, height, ret, &c->err);
+	if (r < 0)
 		err_prefix(&c->err, "'%.200s': ", c->o->image);
 	return r;
 }

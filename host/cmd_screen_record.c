@@ -12,6 +12,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,15 @@ static int wait_for(pid_t pid, int signal_fd, struct vm_handle *vm, const struct
 	return WEXITSTATUS(status) == 0 ? 0 : CMD_EXIT_FAILED; /* it said why */
 }
 
+/* A film without a picture is none; what was there before we came stays, empty as it is now. */
+static void remove_empty(const char *path, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)
+		unlink(path);
+}
+
 static int print_result(struct screen_call *c, uint64_t ms, int status)
 {
 	if (status != 0 || !c->o->json)
@@ -105,6 +115,7 @@ int cmd_screen_record(struct screen_call *c)
 	struct err err = ERR_INIT;
 	sigset_t old;
 	int r, signal_fd;
+	bool fresh;
 	pid_t pid;
 
 	if (!format)
@@ -120,6 +131,7 @@ int cmd_screen_record(struct screen_call *c)
 		return cmd_failf("screen: this VM has no display: run it with --display WIDTHxHEIGHT");
 	if (display < 0)
 		return cmd_fail(&err);
+	fresh = access(o->output, F_OK) < 0;
 	out = open(o->output, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 	if (out < 0)
 		return cmd_failf("screen: '%.200s': %s", o->output, strerror(errno));
@@ -134,5 +146,7 @@ int cmd_screen_record(struct screen_call *c)
 	pid = start(program, argv, display, out);
 	r = pid < 0 ? cmd_failf("screen: run %s: %s", program, strerror(-pid)) : wait_for(pid, signal_fd, vm, o);
 	signals_close(signal_fd, &old);
+	if (r != 0 && fresh)
+		remove_empty(o->output, out);
 	return print_result(c, (loop_now_ns() - begin) / 1000000, r);
 }

@@ -225,7 +225,8 @@ int display_client_read(struct display_client *c, struct err *err)
 		if (n == -EAGAIN)
 			return found;
 		if (n == 0 || n == -ECONNRESET)
-			return err_set(err, -ECONNRESET, "the display has gone: the VM has ended, or this client was too odd for it");
+			return err_set(err, -ECONNRESET, "the display has gone: the VM has ended, or it has %d clients already, or this one was too odd for it",
+			       DISPLAY_CLIENTS_MAX);
 		if (n < 0 && n != -EMSGSIZE)
 			return err_errno(err, (int)n, "the display's socket");
 		int r = handle(c, &m, n < 0 ? 0 : (size_t)n, fd, err);

@@ -48,4 +48,5 @@ int picture_parse_scale(const char *text, uint32_t width, uint32_t height, uint3
 
 /* A PNG file: RGB of 8 bits. With close-on-exec or not, fd stays open. 0 or -errno with a text. */
 int picture_write_png(const struct picture *p, int fd, struct err *err);
-int picture_read_png(int fd, struct picture *ret, struct err *err);
+/* One that is larger than max_width x max_height is refused (-EFBIG) before there is memory for it. */
+int picture_read_png(int fd, uint32_t max_width, uint32_t max_height, struct picture *ret, struct err *err);

@@ -72,7 +72,7 @@ int picture_write_png(const struct picture *p, int fd, struct err *err)
 	return r < 0 ? err_errno(err, r, "write the PNG") : 0;
 }
 
-int picture_read_png(int fd, struct picture *ret, struct err *err)
+int picture_read_png(int fd, uint32_t max_width, uint32_t max_height, struct picture *ret, struct err *err)
 {
 	png_image image = { .version = PNG_IMAGE_VERSION };
 	FILE *f = stream(fd, "rb");
@@ -82,8 +82,8 @@ int picture_read_png(int fd, struct picture *ret, struct err *err)
 	if (!f)
 		return err_errno(err, -ENOMEM, "PNG");
 	ok = png_image_begin_read_from_stdio(&image, f);
-	if (ok && (image.width > PICTURE_SIZE_MAX || image.height > PICTURE_SIZE_MAX)) {
-		err_set(err, -EFBIG, "%ux%u pixels; at most %d a side are read", image.width, image.height, PICTURE_SIZE_MAX);
+	if (ok && (image.width > max_width || image.height > max_height)) {
+		err_set(err, -EFBIG, "the image has %ux%u pixels, at most %ux%u can be there", image.width, image.height, max_width, max_height);
 		png_image_free(&image);
 		fclose(f);
 		return -EFBIG;

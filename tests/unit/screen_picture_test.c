@@ -234,7 +234,7 @@ static void png_keeps_every_pixel(void **ctx)
 	if (picture_write_png(&p, fd, &err) < 0)
 		fail_msg("%s", err.text);
 	lseek(fd, 0, SEEK_SET);
-	if (picture_read_png(fd, &q, &err) < 0)
+	if (picture_read_png(fd, PICTURE_SIZE_MAX, PICTURE_SIZE_MAX, &q, &err) < 0)
 		fail_msg("%s", err.text);
 	assert_true(picture_equal(&p, &q));
 	assert_int_equal(q.rgba[3], 255);
@@ -251,7 +251,7 @@ static void what_is_no_png_is_said(void **ctx)
 	(void)ctx;
 	assert_int_equal(fd_write_full(fd, "GIF89a and so on", 16), 0);
 	lseek(fd, 0, SEEK_SET);
-	assert_int_equal(picture_read_png(fd, &q, &err), -EINVAL);
+	assert_int_equal(picture_read_png(fd, PICTURE_SIZE_MAX, PICTURE_SIZE_MAX, &q, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "no PNG that can be read"));
 }
 
