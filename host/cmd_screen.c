@@ -7,17 +7,15 @@
  */
 #include <errno.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "host/cmd.h"
 #include "host/cmd_screen.h"
 #include "host/control_client.h"
-#include "lib/fd.h"
+#include "host/signals.h"
 #include "lib/util.h"
 
 static const struct opt options[] = {
@@ -158,7 +156,7 @@ static int status_of(struct screen_call *c, int r)
 	if (r < 0) {
 		err_prefix(&c->err, "screen: ");
 		cmd_fail(&c->err);
-		return r == -ETIMEDOUT && c->o->timeout > 0 ? CMD_EXIT_TIMEOUT : r == -ECANCELED ? CMD_EXIT_SIGNAL + SIGINT : CMD_EXIT_FAILED;
+		return r == -ETIMEDOUT && c->o->timeout > 0 ? CMD_EXIT_TIMEOUT : r == -ECANCELED ? CMD_EXIT_SIGNAL + c->signal : CMD_EXIT_FAILED;
 	}
 	if (!c->o->json)
 		return cmd_finish_stdout(0);
@@ -170,21 +168,10 @@ static int status_of(struct screen_call *c, int r)
 	return cmd_finish_stdout(0);
 }
 
-static int catch_signals(void)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 static int perform(const struct action *a, struct screen_call *c)
 {
-	_cleanup_close_ int signal_fd = -1;
+	sigset_t old;
+	int signal_fd = -1;
 	struct screen s;
 	/* Right after the start of a VM, maybe by another process. */
 	const uint64_t end = c->o->timeout > 0 ? control_deadline((uint64_t)(c->o->timeout * 1000)) : 0;
@@ -197,9 +184,12 @@ static int perform(const struct action *a, struct screen_call *c)
 		s.settle_ms = c->o->settle ? (uint32_t)c->o->settle : SCREEN_SETTLE_MS;
 		s.type_ms = c->o->delay ? (uint32_t)c->o->delay : SCREEN_TYPE_MS;
 		if (a->held)
-			signal_fd = catch_signals();
+			signal_fd = signals_open_ends(&old, &c->err);
 		s.interrupt_fd = signal_fd;
-		r = a->run(c);
+		r = a->held && signal_fd < 0 ? signal_fd : a->run(c);
+		if (r == -ECANCELED)
+			c->signal = signals_next(signal_fd);
+		signals_close(signal_fd, &old);
 		screen_close(&s);
 	}
 	if (r == -ECONNRESET || r == -EPIPE)

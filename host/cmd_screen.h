@@ -22,6 +22,7 @@ struct screen_call {
 	char **argv;
 	json_t *result;    /* with --json */
 	uint64_t deadline; /* of the connection to the agent; 0: none */
+	int signal;        /* that ended the action, with -ECANCELED */
 	struct err err;
 };
 

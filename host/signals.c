@@ -10,13 +10,17 @@
 #include "lib/fd.h"
 #include "lib/util.h"
 
-int signals_open(sigset_t *ret_old, struct err *err)
+/* The ends are first. */
+static const int taken[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT };
+
+enum { ENDS = 4 };
+
+static int open_first(size_t n, sigset_t *ret_old, struct err *err)
 {
-	static const int taken[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT };
 	sigset_t set;
 
 	sigemptyset(&set);
-	for (size_t i = 0; i < ARRAY_SIZE(taken); i++) {
+	for (size_t i = 0; i < n; i++) {
 		struct sigaction sa;
 
 		/* A blocked signal is queued even when it is ignored. */
@@ -34,6 +38,16 @@ int signals_open(sigset_t *ret_old, struct err *err)
 		return r;
 	}
 	return fd;
+}
+
+int signals_open(sigset_t *ret_old, struct err *err)
+{
+	return open_first(ARRAY_SIZE(taken), ret_old, err);
+}
+
+int signals_open_ends(sigset_t *ret_old, struct err *err)
+{
+	return open_first(ENDS, ret_old, err);
 }
 
 void signals_close(int fd, const sigset_t *old)
@@ -56,7 +70,10 @@ int signals_next(int fd)
 
 int signals_is_end(int signal)
 {
-	return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+	for (size_t i = 0; i < ENDS; i++)
+		if (signal == taken[i])
+			return 1;
+	return 0;
 }
 
 void signals_reset(void)

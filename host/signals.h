@@ -8,6 +8,8 @@
 /* Block INT, TERM, HUP, QUIT, USR1, USR2, WINCH and CONT (but those the caller had us ignore: nohup, background jobs) and
  * return a signalfd for them (non-blocking, close-on-exec). *ret_old is the mask to restore. */
 int signals_open(sigset_t *ret_old, struct err *err);
+/* The same for those alone that ask for an end. */
+int signals_open_ends(sigset_t *ret_old, struct err *err);
 void signals_close(int fd, const sigset_t *old);
 
 /* The next signal, 0 when there is none. */
