@@ -196,7 +196,7 @@ check-fast: setup
 	@B=$(B) tests/run --group unit --group device --group twin --group golden --group style --group fuzz
 check-asan: setup
 	@$(MAKE) --no-print-directory B=$(B)-asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" HARDEN= OPT="-O1 -g" -j$(JOBS) all
-	@B=$(B)-asan tests/run --group unit --group device --group twin --group golden --group long --group fuzz
+	@B=$(B)-asan tests/run --factor 3 --group unit --group device --group twin --group golden --group long --group fuzz
 check-tidy: setup
 	@scripts/tidy.sh
 fuzz: setup

@@ -327,9 +327,12 @@ enum gpu_type gpu_flush(struct gpu_call *c)
 
 void gpu_mode(struct virtio_gpu *g, uint32_t scanout, uint32_t width, uint32_t height)
 {
-	struct virtio_gpu_scanout_state *s = &g->state.scanout[scanout];
+	struct virtio_gpu_scanout_state *s;
 
-	if (scanout >= g->host.nscanouts || !size_is_shown(width, height) || (s->mode_width == width && s->mode_height == height))
+	if (scanout >= g->host.nscanouts || !size_is_shown(width, height))
+		return;
+	s = &g->state.scanout[scanout];
+	if (s->mode_width == width && s->mode_height == height)
 		return;
 	s->mode_width = g->host.mode[scanout].width = width;
 	s->mode_height = g->host.mode[scanout].height = height;

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -288,5 +289,9 @@ int main(void)
 		cmocka_unit_test(what_does_not_fit_is_never_entered),
 	};
 
+#ifdef __SANITIZE_ADDRESS__
+	puts("AddressSanitizer makes calls of its own, which the filters of this test answer for it");
+	return 77;
+#endif
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
