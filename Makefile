@@ -153,7 +153,7 @@ $(B)/coffer-agent: $(B)/agent/guest/agent/main.o $(AGENT_OBJS)
 	$(CC) -static -Wl,--gc-sections -s -o $@ $^
 
 # What `coffer image build desktop` puts into its image: static, too, since the image may be older or newer than this machine.
-$(B)/coffer-clipboard $(B)/coffer-ready: $(B)/coffer-%: $(B)/agent/guest/desktop/%.o $(patsubst %.c,$(B)/agent/%.o,$(LIB_SRC))
+$(B)/coffer-clipboard $(B)/coffer-ready: $(B)/coffer-%: $(B)/agent/guest/desktop/%.o $(B)/agent/guest/desktop/no_resolver.o $(patsubst %.c,$(B)/agent/%.o,$(LIB_SRC))
 	$(CC) -static -Wl,--gc-sections -Wl,--wrap=getaddrinfo -s -o $@ $^ $(shell pkg-config --static --libs $(PKG_DESKTOP))
 $(B)/coffer-session: guest/desktop/session
 	@mkdir -p $(@D)

@@ -156,7 +156,7 @@ int cmd_snapshot(int argc, char **argv)
 		return status;
 	if (argc - first != 1)
 		return cmd_failf("snapshot: %s: 'coffer ps' lists the VMs",
-				 first == argc ? "of which VM?" : "one VM at a time");
+				 first == argc ? "of which VM?" : "one VM at a time, its snapshot's name is --to NAME");
 	if (o.freeze && o.no_sync)
 		return cmd_failf("snapshot: either --freeze or --no-sync");
 	struct snapshot_take t = { .diff = o.diff, .freeze = o.freeze, .no_sync = o.no_sync, .stop = o.stop,

@@ -429,7 +429,7 @@ static int serve(struct vnc *v, const struct vnc_options *o, const char *id)
 		r = vnc_serve_run(&v->serve, &err);
 		status = r < 0 ? cmd_fail(&err) : r > 0 ? CMD_EXIT_SIGNAL + r : 0;
 		if (r == 0 && !o->json)
-			fprintf(stderr, "the VM has ended\n");
+			fprintf(stderr, "the %s has ended\n", o->socket ? "display" : "VM");
 	}
 	signals_close(v->serve.signal_fd, &old);
 	return status;

@@ -361,7 +361,8 @@ int display_client_send(struct display_client *c, enum display_input_kind kind, 
 		if (r < 0)
 			return r;
 		if (r == 0)
-			return err_set(err, -ETIMEDOUT, "the guest does not take the %s's events: it is paused, or busy", names[kind]);
+			return err_set(err, -ETIMEDOUT, "the guest does not take the %s's events: it is paused, or busy; 'coffer resume' lets a paused one go on",
+				       names[kind]);
 	}
 	if (c->taken_status == -ENODEV)
 		return err_set(err, -ENODEV, "nobody in the guest listens to the %s: it has no driver for it, or it has not started yet",

@@ -179,7 +179,8 @@ int screen_cursor_position(struct screen *s, int32_t *ret_x, int32_t *ret_y, str
 	if (r < 0)
 		return r;
 	if (!out->cursor.visible)
-		return err_set(err, -ENODATA, "the guest shows no cursor, or draws it into the picture itself");
+		return err_set(err, -ENODATA, "the guest shows no cursor, or draws it into the picture itself; one that a program hides while one types "
+					      "is there again after a move");
 	*ret_x = out->cursor.x;
 	*ret_y = out->cursor.y;
 	return 0;

@@ -14,7 +14,6 @@
  * Trust: owners are any programs of the session. A text is at most TEXT_MAX bytes, what is longer counts as none; one that does not
  * answer in OWNER_MS has no text. The host checks everything again.
  */
-#include <netdb.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,17 +40,6 @@ struct clipboard {
 	char text[TEXT_MAX];
 	size_t len;
 };
-
-/* The display is this machine's: libxcb needs no resolver, which would want the libc of the image (--wrap in the Makefile). */
-int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
-int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
-{
-	(void)node;
-	(void)service;
-	(void)hints;
-	(void)ret;
-	return EAI_FAIL;
-}
 
 static int die(const char *what)
 {

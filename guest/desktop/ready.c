@@ -11,7 +11,6 @@
  *
  * Trust: the session's programs; what they say is bounded, and no more than true or false.
  */
-#include <netdb.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,17 +25,6 @@ struct watch {
 	xcb_window_t root;
 	xcb_atom_t check, clients;
 };
-
-/* The display is this machine's: libxcb needs no resolver, which would want the libc of the image (--wrap in the Makefile). */
-int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret);
-int __wrap_getaddrinfo(const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
-{
-	(void)node;
-	(void)service;
-	(void)hints;
-	(void)ret;
-	return EAI_FAIL;
-}
 
 static xcb_atom_t intern(xcb_connection_t *x, const char *name)
 {
